@@ -7,6 +7,7 @@ use super::{child_env::ChildEnv, child_process::ChildCommand};
 use crate::{
     model::{
         health_check::{CheckResult, HealthCheck, Probe},
+        outbound_http::check_url,
         owner::Owner,
         timestamp::Timestamp,
     },
@@ -112,7 +113,7 @@ impl HealthChecker {
     async fn http(&self, url: &str, limit: Duration) -> Result<(), String> {
         let request = OutboundRequest {
             method: Method::GET,
-            url: url.to_owned(),
+            url: check_url(url).map_err(|error| error.to_string())?,
             headers: HeaderMap::new(),
             body: Bytes::new(),
             timeout: limit,

@@ -4,6 +4,7 @@
 //! [`crate::platform::egress`].
 
 use http::HeaderName;
+use std::ops::Deref;
 use url::Url;
 
 /// Headers that belong to the connection rather than to the message.
@@ -21,8 +22,26 @@ pub enum UrlError {
     Credentials,
 }
 
+/// A URL that the daemon sends to, as far as that can be said without name resolution.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckedUrl(Url);
+
+impl Deref for CheckedUrl {
+    type Target = Url;
+
+    fn deref(&self) -> &Url {
+        &self.0
+    }
+}
+
+impl From<CheckedUrl> for String {
+    fn from(CheckedUrl(url): CheckedUrl) -> Self {
+        url.into()
+    }
+}
+
 /// Parses a URL and checks everything that needs no name resolution. The fragment is removed.
-pub fn check_url(text: &str) -> Result<Url, UrlError> {
+pub fn check_url(text: &str) -> Result<CheckedUrl, UrlError> {
     let malformed = |reason: String| UrlError::Malformed { url: text.to_owned(), reason };
     let mut url = Url::parse(text).map_err(|error| malformed(error.to_string()))?;
     if !matches!(url.scheme(), "http" | "https") {
@@ -34,7 +53,7 @@ pub fn check_url(text: &str) -> Result<Url, UrlError> {
     url.set_fragment(None);
     // The HTTP client parses the URL again and accepts fewer characters.
     url.as_str().parse::<http::Uri>().map_err(|error| malformed(error.to_string()))?;
-    Ok(url)
+    Ok(CheckedUrl(url))
 }
 
 /// Returns true for a header that only the HTTP client may set. A wrong `Content-Length`, for example, would let the

@@ -48,7 +48,8 @@ impl Recipients {
         match recipient {
             Recipient::Sink(sink) => sinks::attempt_batch(&self.sink_context, sink, inputs, body).await,
             Recipient::Method(subscription) => {
-                subscriptions::attempt(&self.method_context, subscription, inputs.remove(0)).await
+                // On the heap: an attempt of a webhook is smaller.
+                Box::pin(subscriptions::attempt(&self.method_context, subscription, inputs.remove(0))).await
             }
         }
     }

@@ -3,7 +3,11 @@
 
 use crate::{
     calls::{call::Calls, registry::Viewer},
-    model::{jsonrpc::RpcResponse, outbound_http::is_framing, owner::Owner},
+    model::{
+        jsonrpc::RpcResponse,
+        outbound_http::{check_url, is_framing},
+        owner::Owner,
+    },
     platform::egress::{self, Completeness, Egress, Tls},
     scripting::lua::{HttpClient, HttpRequest, HttpResponse, MAX_BODY, MethodCaller},
 };
@@ -72,7 +76,7 @@ fn checked(request: HttpRequest) -> Result<egress::OutboundRequest, String> {
     }
     Ok(egress::OutboundRequest {
         method: request.method.parse().map_err(|_| format!("`{}` is no HTTP method", request.method))?,
-        url: request.url,
+        url: check_url(&request.url).map_err(|error| error.to_string())?,
         headers,
         body: request.body,
         timeout: request.timeout.unwrap_or(DEFAULT_TIMEOUT),

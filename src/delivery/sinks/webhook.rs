@@ -17,6 +17,7 @@ use crate::{
         body_template::BodyTemplate,
         configured_value::ConfiguredValue,
         failure_policy::OnGone,
+        outbound_http::CheckedUrl,
         owner::Owner,
         sequence::{join_oldest, missed_header},
         sink_spec::{WebhookBody, is_header_value},
@@ -35,7 +36,7 @@ use http::{
     header::{CONTENT_TYPE, LOCATION, RETRY_AFTER},
 };
 use serde::{Deserialize, Serialize};
-use std::{sync::OnceLock, time::Duration};
+use std::{borrow::Cow, sync::OnceLock, time::Duration};
 
 /// The bytes of a receiver's response that are kept with the attempt.
 const KEPT_RESPONSE: usize = 1 << 10;
@@ -59,12 +60,14 @@ pub struct Webhook {
     pub skip_tls_verify: bool,
     /// Made for the first delivery; `None` if a value is read for every delivery.
     #[serde(skip)]
-    pub prepared: OnceLock<Option<Box<PreparedHeaders>>>,
+    pub prepared: OnceLock<Option<Box<PreparedRequest>>>,
 }
 
 /// The parts of every request that are made once.
 #[derive(Debug)]
-pub struct PreparedHeaders {
+pub struct PreparedRequest {
+    /// `None` if it is read for every delivery.
+    url: Option<CheckedUrl>,
     current: WebhookKeys,
     /// The keys before the last rotation, and the end of their grace.
     previous: Option<(WebhookKeys, Timestamp)>,
@@ -92,30 +95,34 @@ impl Webhook {
             Err(reason) => return Ok(CompletedAttempt::failed(format!("the secret of the webhook is lost: {reason}"))),
         };
         let fresh;
-        let prepared = match self.prepared.get_or_init(|| PreparedHeaders::of_stored(secrets).map(Box::new)) {
+        let prepared = match self.prepared.get_or_init(|| PreparedRequest::of_stored(&self.url, secrets).map(Box::new))
+        {
             Some(prepared) => prepared,
-            None => match PreparedHeaders::read(secrets).await {
+            None => match Box::pin(PreparedRequest::read(secrets)).await {
                 Ok(prepared) => {
-                    fresh = prepared;
+                    fresh = Box::new(prepared);
                     &fresh
                 }
                 Err(reason) => return Ok(CompletedAttempt::failed(reason)),
             },
         };
-        let url = match self.url.read().await {
-            Ok(url) => url,
-            Err(reason) => return Ok(CompletedAttempt::failed(reason)),
+        let url = match &prepared.url {
+            Some(url) => AttemptUrl::Shown(Cow::Borrowed(url)),
+            None => match self.url.read().await {
+                Ok(url) => url,
+                Err(reason) => return Ok(CompletedAttempt::failed(reason)),
+            },
         };
         let body = match rendered {
             Some(body) => body,
-            None => match self.render(context, owner, inputs).await {
+            None => match Box::pin(self.render(context, owner, inputs)).await {
                 Ok(body) => body,
                 Err(error) => return error.into_attempt(),
             },
         };
         let request = egress::OutboundRequest {
             method: Method::POST,
-            url: url.as_str().to_owned(),
+            url: url.checked().clone(),
             headers: headers(prepared, self.identification(inputs), &body, Timestamp::now()),
             body: body.bytes.clone(),
             timeout: context.timeout,
@@ -191,7 +198,7 @@ struct Identification {
 
 /// Returns the service's headers and then the sink's own. Those may override only the content type: saving a sink
 /// refuses the names of the others.
-fn headers(prepared: &PreparedHeaders, identification: Identification, body: &EventBody, now: Timestamp) -> HeaderMap {
+fn headers(prepared: &PreparedRequest, identification: Identification, body: &EventBody, now: Timestamp) -> HeaderMap {
     let Identification { id, headers: identifying } = identification;
     let previous = prepared.previous.as_ref().filter(|(_, until)| *until > now).map(|(keys, _)| keys);
     let signatures: Vec<String> = std::iter::once(&prepared.current)
@@ -220,15 +227,15 @@ fn headers(prepared: &PreparedHeaders, identification: Identification, body: &Ev
     headers
 }
 
-impl PreparedHeaders {
+impl PreparedRequest {
     /// The parts of a webhook whose values are all in its definition.
-    fn of_stored(secrets: &ClearSecrets) -> Option<Self> {
+    fn of_stored(url: &WebhookUrl, secrets: &ClearSecrets) -> Option<Self> {
         let SigningSecret::Own(secret) = &secrets.secret else { return None };
         let mut own = HeaderMap::with_capacity(secrets.headers.len());
         for (name, value) in &secrets.headers {
             insert_header(&mut own, name, value.text()?);
         }
-        Some(Self::new(secrets, secret, own))
+        Some(Self::new(url.parse(), secrets, secret, own))
     }
 
     /// Reads the values that the definition only refers to.
@@ -254,10 +261,10 @@ impl PreparedHeaders {
                 }
             }
         }
-        Ok(Self::new(secrets, &secret, own))
+        Ok(Self::new(None, secrets, &secret, own))
     }
 
-    fn new(secrets: &ClearSecrets, secret: &WebhookSecret, own: HeaderMap) -> Self {
+    fn new(url: Option<CheckedUrl>, secrets: &ClearSecrets, secret: &WebhookSecret, own: HeaderMap) -> Self {
         let keys = |secret: &WebhookSecret, ed25519: Option<&Ed25519Key>| WebhookKeys {
             signer: WebhookSigner::new(secret),
             ed25519: ed25519.cloned(),
@@ -266,7 +273,7 @@ impl PreparedHeaders {
             .previous
             .as_ref()
             .map(|previous| (keys(&previous.secret, previous.ed25519.as_ref()), previous.until));
-        Self { current: keys(secret, secrets.ed25519.as_deref()), previous, own }
+        Self { url, current: keys(secret, secrets.ed25519.as_deref()), previous, own }
     }
 }
 

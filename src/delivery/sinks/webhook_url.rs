@@ -5,12 +5,12 @@
 use crate::{
     model::{
         configured_value::{ConfiguredValue, ValueReference},
-        outbound_http::check_url,
+        outbound_http::{CheckedUrl, check_url},
     },
     platform::{egress::EgressError, value_reader::read_value},
 };
 use serde::{Deserialize, Serialize};
-use url::Url;
+use std::borrow::Cow;
 
 /// A checked URL, or the place of one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,22 +22,32 @@ pub enum WebhookUrl {
 
 /// The URL of one attempt.
 pub(super) enum AttemptUrl<'a> {
-    Shown(&'a str),
-    Hidden(Url),
+    Shown(Cow<'a, CheckedUrl>),
+    Hidden(CheckedUrl),
 }
 
 impl WebhookUrl {
+    /// The URL of every attempt, if it is known.
+    pub(super) fn parse(&self) -> Option<CheckedUrl> {
+        match self {
+            Self::Own(url) => check_url(url).ok(),
+            Self::Reference(_) => None,
+        }
+    }
+
     /// The URL of the next attempt.
     ///
     /// # Errors
     ///
-    /// Fails with the reason, which shows no value.
-    pub(super) async fn read(&self) -> Result<AttemptUrl<'_>, String> {
+    /// Fails with the reason, which shows no value that is read.
+    pub(super) async fn read(&self) -> Result<AttemptUrl<'static>, String> {
         let reference = match self {
-            Self::Own(url) => return Ok(AttemptUrl::Shown(url)),
+            Self::Own(url) => {
+                return check_url(url).map(|url| AttemptUrl::Shown(Cow::Owned(url))).map_err(|error| error.to_string());
+            }
             Self::Reference(reference) => reference,
         };
-        let text = read_value(reference).await.map_err(|error| format!("`webhook.url`: {error}"))?;
+        let text = Box::pin(read_value(reference)).await.map_err(|error| format!("`webhook.url`: {error}"))?;
         // The errors of a URL show it.
         let url = check_url(&text).map_err(|_| {
             "`webhook.url`: the value read is no http: or https: URL without a user name and password".to_owned()
@@ -47,10 +57,10 @@ impl WebhookUrl {
 }
 
 impl AttemptUrl<'_> {
-    pub fn as_str(&self) -> &str {
+    pub fn checked(&self) -> &CheckedUrl {
         match self {
             Self::Shown(url) => url,
-            Self::Hidden(url) => url.as_str(),
+            Self::Hidden(url) => url,
         }
     }
 

@@ -1,7 +1,7 @@
 //! A request that the daemon sends on a user's behalf, its response, and the reasons that there is none.
 
 use super::{policy::Denial, resolver::ResolveError};
-use crate::model::outbound_http::UrlError;
+use crate::model::outbound_http::{CheckedUrl, UrlError};
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use std::{
@@ -19,7 +19,7 @@ pub(super) const AGENT_NAME: &str = concat!("svc/", env!("CARGO_PKG_VERSION"));
 #[derive(Clone, Debug)]
 pub struct OutboundRequest {
     pub method: Method,
-    pub url: String,
+    pub url: CheckedUrl,
     pub headers: HeaderMap,
     pub body: Bytes,
     /// Timeout of the whole exchange: resolving, connecting, sending and reading the response. At most a day.

@@ -89,16 +89,17 @@ impl Egress {
 
     async fn exchange(&self, owner: Owner, request: OutboundRequest) -> Result<OutboundResponse, EgressError> {
         let deadline = Instant::now() + request.timeout;
-        let url = check_url(&request.url)?;
-        let addresses = self.resolve(owner, &url).await?;
+        let url = &request.url;
+        let addresses = self.resolve(owner, url).await?;
         let mut waiting = addresses.len();
         for address in addresses {
             waiting -= 1;
             let left = deadline - Instant::now();
             let connect = left / (waiting as u32 + 1);
             let sent = match &self.0.client {
-                HttpBackend::Hyper(client) => client.send(&request, &url, address, connect).await,
-                HttpBackend::Isahc(client) => client.send(&request, &url, address, left, connect).await,
+                HttpBackend::Hyper(client) => client.send(&request, address, connect).await,
+                // On the heap: the other client's requests are smaller.
+                HttpBackend::Isahc(client) => Box::pin(client.send(&request, address, left, connect)).await,
             };
             match sent {
                 // Nothing was sent yet, so that the next address cannot receive it a second time.
@@ -120,7 +121,7 @@ impl Egress {
                 vec![(Ipv4Addr::LOCALHOST, port).into(), (Ipv6Addr::LOCALHOST, port).into()]
             }
             Some(Host::Domain(name)) => {
-                let found = self.0.resolver.resolve(owner, name).await;
+                let found = Box::pin(self.0.resolver.resolve(owner, name)).await;
                 let found = found.map_err(|source| EgressError::Resolve { host: host(), source })?;
                 found.iter().map(|address| (*address, port).into()).collect()
             }

@@ -22,7 +22,7 @@ use tokio_rustls::{
     TlsConnector,
     rustls::{self, ClientConfig, pki_types::ServerName},
 };
-use url::{Host, Position, Url};
+use url::{Host, Position};
 
 #[derive(Default)]
 pub(super) struct HyperClient {
@@ -37,14 +37,13 @@ impl HyperClient {
     pub async fn send(
         &self,
         request: &OutboundRequest,
-        url: &Url,
         address: SocketAddr,
         connect_timeout: Duration,
     ) -> Result<OutboundResponse, EgressError> {
-        let destination = destination(request, url, address);
+        let destination = destination(request, address);
         let mut resent = false;
         if let Some(mut connection) = self.idle.take(&destination) {
-            match connection.exchange(message(request, url)?, request.keep).await {
+            match connection.exchange(message(request)?, request.keep).await {
                 Ok(response) => {
                     self.idle.put(destination, connection);
                     return Ok(response);
@@ -56,18 +55,29 @@ impl HyperClient {
                 Err(failed) => return Err(broken(&failed.error)),
             }
         }
-        let opened = tokio::time::timeout(connect_timeout, self.open(&destination)).await;
-        let opened = opened.unwrap_or_else(|_| {
-            Err(EgressError::Connect { address, reason: format!("no connection within {connect_timeout:?}") })
-        });
-        let mut connection = match opened {
+        // On the heap, so that a request over an open connection does not carry the room for a new one.
+        match Box::pin(self.send_anew(request, &destination, connect_timeout)).await {
             // The caller would try another address, as if nothing had been sent.
-            Err(EgressError::Connect { reason, .. }) if resent => return Err(EgressError::Broken(reason)),
-            opened => opened?,
-        };
-        match connection.exchange(message(request, url)?, request.keep).await {
+            Err(EgressError::Connect { reason, .. }) if resent => Err(EgressError::Broken(reason)),
+            sent => sent,
+        }
+    }
+
+    /// Sends a request over a new connection.
+    async fn send_anew(
+        &self,
+        request: &OutboundRequest,
+        destination: &Destination,
+        connect_timeout: Duration,
+    ) -> Result<OutboundResponse, EgressError> {
+        let opened = tokio::time::timeout(connect_timeout, self.open(destination)).await;
+        let mut connection = opened.unwrap_or_else(|_| {
+            let reason = format!("no connection within {connect_timeout:?}");
+            Err(EgressError::Connect { address: destination.address, reason })
+        })?;
+        match connection.exchange(message(request)?, request.keep).await {
             Ok(response) => {
-                self.idle.put(destination, connection);
+                self.idle.put(destination.clone(), connection);
                 Ok(response)
             }
             Err(failed) => Err(broken(&failed.error)),
@@ -111,7 +121,8 @@ impl HyperClient {
     }
 }
 
-fn destination(request: &OutboundRequest, url: &Url, address: SocketAddr) -> Destination {
+fn destination(request: &OutboundRequest, address: SocketAddr) -> Destination {
+    let url = &request.url;
     let tls = (url.scheme() == "https").then(|| {
         let host = match url.host() {
             Some(Host::Ipv6(address)) => address.to_string(),
@@ -123,7 +134,8 @@ fn destination(request: &OutboundRequest, url: &Url, address: SocketAddr) -> Des
 }
 
 /// The request as it is sent, without the host in its first line.
-fn message(request: &OutboundRequest, url: &Url) -> Result<http::Request<Full<Bytes>>, EgressError> {
+fn message(request: &OutboundRequest) -> Result<http::Request<Full<Bytes>>, EgressError> {
+    let url = &request.url;
     let failed = |error: http::Error| EgressError::Client(error.to_string());
     let host = HeaderValue::try_from(&url[Position::BeforeHost..Position::AfterPort]).map_err(|e| failed(e.into()))?;
     let mut message = http::Request::builder()

@@ -16,8 +16,7 @@ use std::{
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// The most headers of a response, and the bytes of its head.
-const MAX_HEADERS: usize = 200;
+/// Bytes of the head of a response. hyper takes up to a hundred headers, and would allocate for another number with every response.
 const MAX_HEAD: usize = 64 << 10;
 
 /// A TCP connection, or TLS on top of one.
@@ -32,7 +31,7 @@ type ConnectionDriver = Connection<TokioIo<Box<dyn HttpStream>>, Full<Bytes>>;
 pub(super) struct HttpConnection {
     requests: SendRequest<Full<Bytes>>,
     /// `None` once it is closed.
-    driver: Option<ConnectionDriver>,
+    driver: Option<Box<ConnectionDriver>>,
 }
 
 /// The reason that an exchange failed.
@@ -45,9 +44,9 @@ pub(super) struct ExchangeError {
 impl HttpConnection {
     pub async fn open(stream: Box<dyn HttpStream>) -> Result<Self, hyper::Error> {
         let mut settings = http1::Builder::new();
-        settings.max_headers(MAX_HEADERS).max_buf_size(MAX_HEAD);
+        settings.max_buf_size(MAX_HEAD);
         let (requests, driver) = settings.handshake(TokioIo::new(stream)).await?;
-        Ok(Self { requests, driver: Some(driver) })
+        Ok(Self { requests, driver: Some(Box::new(driver)) })
     }
 
     /// Sends a request and reads the response, of which `keep` bytes of the body are kept.
@@ -84,7 +83,7 @@ impl HttpConnection {
 }
 
 /// Waits for `work`, and drives the connection that it depends on.
-async fn driven<T>(driver: &mut Option<ConnectionDriver>, work: impl Future<Output = T>) -> T {
+async fn driven<T>(driver: &mut Option<Box<ConnectionDriver>>, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
     poll_fn(|context| {
         if let Poll::Ready(result) = work.as_mut().poll(context) {
@@ -96,7 +95,7 @@ async fn driven<T>(driver: &mut Option<ConnectionDriver>, work: impl Future<Outp
     .await
 }
 
-fn drive(driver: &mut Option<ConnectionDriver>, context: &mut Context<'_>) {
+fn drive(driver: &mut Option<Box<ConnectionDriver>>, context: &mut Context<'_>) {
     if driver.as_mut().is_some_and(|driver| Pin::new(driver).poll(context).is_ready()) {
         // An error reaches the request in progress.
         *driver = None;

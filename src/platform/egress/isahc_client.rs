@@ -37,12 +37,12 @@ impl IsahcClient {
     pub async fn send(
         &self,
         request: &OutboundRequest,
-        url: &Url,
         address: SocketAddr,
         left: Duration,
         connect: Duration,
     ) -> Result<OutboundResponse, EgressError> {
-        let pinned = pin(request, url, address, left, connect)?;
+        let url = &*request.url;
+        let pinned = pin(request, address, left, connect)?;
         let fault = |error| fault(error, url, address);
         read(self.client(url).await?.send_async(pinned).await.map_err(fault)?, request.keep).await.map_err(fault)
     }
@@ -65,7 +65,6 @@ impl IsahcClient {
 /// The request for the HTTP client, pinned to one address.
 fn pin(
     request: &OutboundRequest,
-    url: &Url,
     address: SocketAddr,
     left: Duration,
     connect: Duration,
@@ -73,7 +72,7 @@ fn pin(
     // Our own timeout ends the wait; the client's, a little later, frees the connection that we no longer use.
     let mut builder = isahc::Request::builder()
         .method(request.method.clone())
-        .uri(url.as_str())
+        .uri(request.url.as_str())
         .dial(Dialer::ip_socket(address))
         .redirect_policy(RedirectPolicy::None)
         .proxy(None)

@@ -2,7 +2,7 @@
 
 use super::{resolver::*, *};
 use crate::{
-    model::{id::UserId, owner::Owner},
+    model::{id::UserId, outbound_http::check_url, owner::Owner},
     platform::config,
 };
 use bytes::Bytes;
@@ -172,7 +172,7 @@ async fn every_address_of_a_name_is_checked() {
     let egress = Egress::new(&config::EgressConfig { dns: vec![server.address], ..config::EgressConfig::default() });
     let request = OutboundRequest {
         method: Method::GET,
-        url: "http://a.good.test:1/".to_owned(),
+        url: check_url("http://a.good.test:1/").unwrap(),
         headers: HeaderMap::new(),
         body: Bytes::new(),
         timeout: Duration::from_secs(30),

@@ -5,7 +5,7 @@ use super::{
     receiver::{Behaviour, Receiver},
 };
 use crate::{
-    model::{id::UserId, owner::Owner},
+    model::{id::UserId, outbound_http::check_url, owner::Owner},
     platform::config::{self, EgressClient},
 };
 use bytes::Bytes;
@@ -62,7 +62,7 @@ fn egress(client: EgressClient) -> Egress {
 fn post(url: impl Into<String>, timeout: Duration) -> OutboundRequest {
     OutboundRequest {
         method: Method::POST,
-        url: url.into(),
+        url: check_url(&url.into()).unwrap(),
         headers: HeaderMap::new(),
         body: Bytes::from_static(b"{}"),
         timeout,
