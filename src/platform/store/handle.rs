@@ -3,10 +3,11 @@
 use super::{
     Batch, StoreError, StoreOpenError,
     chunked::Value,
+    inbox::{Inbox, InboxReader, WaitingJob},
     open::{self, OpenDatabase, StoreOptions},
     room::{StoreRoom, StoreSizes},
     scan::{self, Scan},
-    state::{JOB_PANICKED, StoreState, Urgency, WriteCallback, WriterMessage},
+    state::{JOB_PANICKED, StoreState, WriteCallback},
     writer,
 };
 use crate::platform::metrics::Metrics;
@@ -15,7 +16,6 @@ use std::{
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
-        mpsc,
     },
 };
 use tokio::sync::oneshot;
@@ -43,10 +43,10 @@ impl Store {
     /// because of its format or damage is not changed.
     pub fn open_with(directory: &Path, options: &StoreOptions, metrics: Arc<Metrics>) -> Result<Self, StoreOpenError> {
         let OpenDatabase { tree, groups, live, lock } = open::open(directory, options)?;
-        let (jobs, inbox) = mpsc::channel();
+        let inbox = Arc::<Inbox>::default();
         let state = Arc::new(StoreState {
             tree,
-            jobs,
+            inbox: inbox.clone(),
             closed: AtomicBool::new(false),
             failure: OnceLock::new(),
             stopped: CancellationToken::new(),
@@ -58,7 +58,7 @@ impl Store {
             _lock: lock,
         });
         state.is_short_of_room();
-        writer::start(state.clone(), groups, inbox, metrics)
+        writer::start(state.clone(), groups, InboxReader::new(inbox), metrics)
             .map_err(|source| StoreOpenError::Directory { path: directory.to_owned(), source })?;
         Ok(Self(state))
     }
@@ -131,7 +131,7 @@ impl Store {
             job(batch);
             Box::new(|_| {})
         };
-        self.send_with(job, Urgency::Soon);
+        self.0.inbox.add(WaitingJob { job: Box::new(job), is_awaited: false });
     }
 
     /// The value under `key`, as of the last group that was written.
@@ -202,18 +202,14 @@ impl Store {
     /// Writes the jobs that still wait and stops the writer. Later writes fail with [`StoreError::Closing`].
     pub async fn close(&self) {
         let (done, closed) = oneshot::channel();
-        if self.0.jobs.send(WriterMessage::Stop(done)).is_ok() {
-            let _ = closed.await;
-        }
+        self.0.inbox.stop(done);
+        // Nobody is told if the writer has ended.
+        let _ = closed.await;
     }
 
     fn send(&self, job: impl FnOnce(&mut Batch<'_>) -> WriteCallback + Send + 'static) {
-        self.send_with(job, Urgency::Now);
-    }
-
-    fn send_with(&self, job: impl FnOnce(&mut Batch<'_>) -> WriteCallback + Send + 'static, urgency: Urgency) {
-        // A closed channel drops the job, and with it the answer its caller waits for.
-        let _ = self.0.jobs.send(WriterMessage::Job(Box::new(job), urgency));
+        // A closed inbox drops the job, and with it the answer its caller waits for.
+        self.0.inbox.add(WaitingJob { job: Box::new(job), is_awaited: true });
     }
 }
 

@@ -23,6 +23,7 @@ mod format;
 mod format1;
 mod frame;
 mod handle;
+mod inbox;
 mod inspect;
 mod journal;
 pub mod keys;

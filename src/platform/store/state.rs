@@ -4,6 +4,7 @@ use super::{
     Batch, StoreError,
     buffered_tree::{BufferedTree, TreeRows},
     disk,
+    inbox::Inbox,
     room::{StoreRoom, StoreSizes},
     snapshot_slot::SnapshotSlot,
 };
@@ -17,10 +18,8 @@ use std::{
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
-        mpsc,
     },
 };
-use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 /// Reason of a store that stopped because a job panicked.
@@ -32,24 +31,9 @@ pub type WriteCallback = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 /// Gathers its writes into the batch of its group.
 pub type Job = Box<dyn FnOnce(&mut Batch<'_>) -> WriteCallback + Send>;
 
-/// The time at which a job is to be on disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Urgency {
-    /// Somebody waits for it.
-    Now,
-    /// Nobody waits for it, and it can share a group with others.
-    Soon,
-}
-
-/// Order to the writer thread.
-pub enum WriterMessage {
-    Job(Job, Urgency),
-    Stop(oneshot::Sender<()>),
-}
-
 pub struct StoreState {
     pub tree: Arc<BufferedTree>,
-    pub jobs: mpsc::Sender<WriterMessage>,
+    pub inbox: Arc<Inbox>,
     /// Set by the writer when it takes no more jobs.
     pub closed: AtomicBool,
     /// The reason of the write that failed, once one has.

@@ -4,22 +4,20 @@
 use super::{
     Batch, StoreError,
     commit_mark::CommitMark,
+    inbox::{InboxReader, WaitingJob},
     journal::Journal,
-    state::{JOB_PANICKED, StoreState, Urgency, WriterMessage},
+    state::{JOB_PANICKED, StoreState},
 };
 use crate::platform::metrics::Metrics;
 use std::{
     io,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, atomic::Ordering, mpsc},
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
 /// Jobs in one group. More would only make the first of them wait longer.
 const GROUP: usize = 1024;
-
-/// The time for which a group that nobody waits for gathers jobs. A sync of the disk takes the place of many then.
-const GATHER: Duration = Duration::from_millis(10);
 
 /// The time for which a group waits for the next caller, and for all of them, if the group before had several. They come soon after
 /// one another then, and one sync takes the place of many. A caller that is alone waits for nobody.
@@ -35,7 +33,7 @@ const ROOM_LOOK: Duration = Duration::from_millis(20);
 pub(super) fn start(
     state: Arc<StoreState>,
     groups: GroupLog,
-    inbox: mpsc::Receiver<WriterMessage>,
+    inbox: InboxReader,
     metrics: Arc<Metrics>,
 ) -> io::Result<()> {
     std::thread::Builder::new().name("store".to_owned()).spawn(move || run(state, groups, inbox, &metrics))?;
@@ -48,48 +46,32 @@ pub(super) struct GroupLog {
     pub journal: Journal,
 }
 
-fn run(state: Arc<StoreState>, mut groups: GroupLog, inbox: mpsc::Receiver<WriterMessage>, metrics: &Metrics) {
+fn run(state: Arc<StoreState>, mut groups: GroupLog, mut inbox: InboxReader, metrics: &Metrics) {
     make_timers_exact();
     let mut callers = 0;
     let mut room_seen = Instant::now();
-    while let Ok(first) = inbox.recv() {
-        let mut started = Instant::now();
-        let (gathered, mut crowd_ends) = (started + GATHER, None);
-        let mut urgency = Urgency::Soon;
+    while let Some(first) = inbox.first() {
+        let started = Instant::now();
         let mut batch = Batch::new(&state.tree);
         let mut answers = Vec::new();
-        let mut next = Some(first);
-        let mut stop = None;
+        let (mut next, mut crowd_ends) = (Some(first), None);
         let others = std::mem::take(&mut callers);
-        while let Some(message) = next.take() {
-            match message {
-                WriterMessage::Stop(done) => stop = Some(done),
-                WriterMessage::Job(job, job_urgency) => {
-                    if job_urgency == Urgency::Now {
-                        callers += 1;
-                        if urgency == Urgency::Soon {
-                            (urgency, started) = (Urgency::Now, Instant::now());
-                            crowd_ends = (others > 1).then_some(started + CROWD);
-                        }
-                    }
-                    match catch_unwind(AssertUnwindSafe(|| job(&mut batch))) {
-                        Ok(answer) => answers.push(answer),
-                        // Half of its writes may be in the batch, so none of the group may be kept.
-                        Err(_) => fail(&state, JOB_PANICKED),
-                    }
+        while let Some(WaitingJob { job, is_awaited }) = next.take() {
+            if is_awaited {
+                callers += 1;
+                if callers == 1 && others > 1 {
+                    crowd_ends = Some(Instant::now() + CROWD);
                 }
             }
-            if answers.len() < GROUP && batch.bytes() < GROUP_BYTES && stop.is_none() {
-                let now = Instant::now();
-                next = match (urgency, crowd_ends) {
-                    (Urgency::Soon, _) => inbox.recv_timeout(gathered.saturating_duration_since(now)).ok(),
-                    (Urgency::Now, Some(end)) if now < end => inbox.recv_timeout(NEXT_CALLER.min(end - now)).ok(),
-                    (Urgency::Now, _) => inbox.try_recv().ok(),
-                };
+            match catch_unwind(AssertUnwindSafe(|| job(&mut batch))) {
+                Ok(answer) => answers.push(answer),
+                // Half of its writes may be in the batch, so none of the group may be kept.
+                Err(_) => fail(&state, JOB_PANICKED),
             }
-        }
-        if urgency == Urgency::Soon {
-            started = Instant::now();
+            if answers.len() < GROUP && batch.bytes() < GROUP_BYTES {
+                let crowd = crowd_ends.map_or(Duration::ZERO, |end| end.saturating_duration_since(Instant::now()));
+                next = inbox.next_within(NEXT_CALLER.min(crowd));
+            }
         }
         let jobs = answers.len();
         let result = commit(&state, &mut groups, batch);
@@ -97,22 +79,21 @@ fn run(state: Arc<StoreState>, mut groups: GroupLog, inbox: mpsc::Receiver<Write
             answer(result.clone());
         }
         metrics.flushed(jobs, started.elapsed());
-        if let Some(done) = stop {
-            state.closed.store(true, Ordering::Release);
-            if state.failure.get().is_none() {
-                end(&state, groups);
-            }
-            // Jobs that came after the stop are dropped unanswered, which fails their callers.
-            drop(inbox);
-            // The caller may open the directory again, so this thread must no longer hold it.
-            drop(state);
-            let _ = done.send(());
-            return;
-        }
         if room_seen.elapsed() >= ROOM_LOOK {
             state.is_short_of_room();
             room_seen = Instant::now();
         }
+    }
+    state.closed.store(true, Ordering::Release);
+    if state.failure.get().is_none() {
+        end(&state, groups);
+    }
+    // Jobs that came after the stop are dropped unanswered, which fails their callers.
+    let done = inbox.close();
+    // The caller may open the directory again, so this thread must no longer hold it.
+    drop(state);
+    for done in done {
+        let _ = done.send(());
     }
 }
 

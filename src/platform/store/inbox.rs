@@ -1,0 +1,284 @@
+//! The jobs that wait for the writer thread, in the order in which they came.
+//!
+//! A job that somebody waits for wakes the thread. One that nobody waits for runs with the next one that somebody waits for, or
+//! after [`GATHER`]: the thread is woken once for all that come in this time.
+
+use super::state::Job;
+use parking_lot::{Condvar, Mutex};
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::sync::oneshot;
+
+/// The longest time for which a job that nobody waits for is left. A sync of the disk takes the place of many then.
+const GATHER: Duration = Duration::from_millis(10);
+
+/// The end at which jobs are added.
+#[derive(Default)]
+pub struct Inbox {
+    jobs: Mutex<InboxJobs>,
+    writer: Condvar,
+}
+
+#[derive(Default)]
+struct InboxJobs {
+    waiting: VecDeque<WaitingJob>,
+    /// True if somebody waits for one of them.
+    is_awaited: bool,
+    /// The time at which the writer looks for jobs that nobody waits for.
+    gathered_at: Option<Instant>,
+    stop: StopState,
+    /// Jobs that came after the stop. They do not run.
+    late: Vec<WaitingJob>,
+}
+
+#[derive(Default)]
+enum StopState {
+    #[default]
+    Open,
+    /// The writer ends after the jobs that wait, and then tells these.
+    Stopping(Vec<oneshot::Sender<()>>),
+    /// The writer takes no more jobs.
+    Closed,
+}
+
+pub struct WaitingJob {
+    pub job: Job,
+    /// True if somebody waits for it.
+    pub is_awaited: bool,
+}
+
+impl Inbox {
+    /// Adds a job. One that comes after the stop is dropped once the writer has ended.
+    pub fn add(&self, added: WaitingJob) {
+        let mut jobs = self.jobs.lock();
+        match jobs.stop {
+            StopState::Open => {}
+            StopState::Stopping(_) => return jobs.late.push(added),
+            StopState::Closed => {
+                // What a job holds may add another one when it is dropped.
+                drop(jobs);
+                return;
+            }
+        }
+        let wakes = match added.is_awaited {
+            true => !std::mem::replace(&mut jobs.is_awaited, true),
+            false => jobs.gathered_at.is_none(),
+        };
+        if !added.is_awaited && wakes {
+            jobs.gathered_at = Some(Instant::now() + GATHER);
+        }
+        jobs.waiting.push_back(added);
+        drop(jobs);
+        if wakes {
+            self.writer.notify_one();
+        }
+    }
+
+    /// Ends the writer after the jobs that wait, and then tells `done`, or drops it if the writer has ended.
+    pub fn stop(&self, done: oneshot::Sender<()>) {
+        let mut jobs = self.jobs.lock();
+        match &mut jobs.stop {
+            StopState::Open => jobs.stop = StopState::Stopping(vec![done]),
+            StopState::Stopping(others) => others.push(done),
+            StopState::Closed => {}
+        }
+        drop(jobs);
+        self.writer.notify_one();
+    }
+}
+
+/// The writer's end. Dropping it drops the jobs that are left, unanswered.
+pub struct InboxReader {
+    inbox: Arc<Inbox>,
+    /// Jobs that were taken and have not run yet.
+    taken: VecDeque<WaitingJob>,
+}
+
+impl InboxReader {
+    pub fn new(inbox: Arc<Inbox>) -> Self {
+        Self { inbox, taken: VecDeque::new() }
+    }
+
+    /// Waits for the first job of a group. Returns `None` after the last job before the stop.
+    pub fn first(&mut self) -> Option<WaitingJob> {
+        if self.taken.is_empty() {
+            let mut jobs = self.inbox.jobs.lock();
+            while !jobs.is_awaited && matches!(jobs.stop, StopState::Open) {
+                let gathered_at = jobs.gathered_at;
+                match gathered_at {
+                    None => self.inbox.writer.wait(&mut jobs),
+                    Some(at) if self.inbox.writer.wait_until(&mut jobs, at).timed_out() => {
+                        if jobs.waiting.is_empty() {
+                            jobs.gathered_at = None;
+                        } else {
+                            jobs.gathered_at = Some(Instant::now() + GATHER);
+                            break;
+                        }
+                    }
+                    Some(_) => {}
+                }
+            }
+            self.taken = jobs.take();
+        }
+        self.taken.pop_front()
+    }
+
+    /// Returns the next job of the same group: one that waits, or one that somebody waits for and that comes within this time.
+    pub fn next_within(&mut self, time: Duration) -> Option<WaitingJob> {
+        if self.taken.is_empty() {
+            let mut jobs = self.inbox.jobs.lock();
+            if !time.is_zero() && jobs.waiting.is_empty() {
+                let nobody = |jobs: &mut InboxJobs| !jobs.is_awaited && matches!(jobs.stop, StopState::Open);
+                self.inbox.writer.wait_while_for(&mut jobs, nobody, time);
+            }
+            self.taken = jobs.take();
+        }
+        self.taken.pop_front()
+    }
+
+    /// Takes no more jobs, drops those that are left, and returns whom to tell.
+    pub fn close(self) -> Vec<oneshot::Sender<()>> {
+        self.end()
+    }
+
+    fn end(&self) -> Vec<oneshot::Sender<()>> {
+        let (stop, left, late) = {
+            let mut jobs = self.inbox.jobs.lock();
+            let stop = std::mem::replace(&mut jobs.stop, StopState::Closed);
+            (stop, jobs.take(), std::mem::take(&mut jobs.late))
+        };
+        drop((left, late));
+        match stop {
+            StopState::Stopping(done) => done,
+            StopState::Open | StopState::Closed => Vec::new(),
+        }
+    }
+}
+
+impl Drop for InboxReader {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl InboxJobs {
+    fn take(&mut self) -> VecDeque<WaitingJob> {
+        self.is_awaited = false;
+        std::mem::take(&mut self.waiting)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A job that holds `held` for as long as it exists.
+    fn job(is_awaited: bool, held: &Arc<()>) -> WaitingJob {
+        let held = held.clone();
+        let job: Job = Box::new(move |_| {
+            drop(held);
+            Box::new(|_| {})
+        });
+        WaitingJob { job, is_awaited }
+    }
+
+    /// The jobs of the next group: true for each that somebody waits for.
+    fn group(reader: &mut InboxReader) -> Vec<bool> {
+        let first = reader.first();
+        let rest = std::iter::from_fn(|| reader.next_within(Duration::ZERO));
+        first.into_iter().chain(rest).map(|job| job.is_awaited).collect()
+    }
+
+    fn inbox() -> (Arc<Inbox>, InboxReader, Arc<()>) {
+        let inbox = Arc::<Inbox>::default();
+        (inbox.clone(), InboxReader::new(inbox), Arc::default())
+    }
+
+    #[test]
+    fn jobs_run_in_the_order_in_which_they_came() {
+        let (inbox, mut reader, held) = inbox();
+        let order = [false, true, false, false, true];
+        order.iter().for_each(|is_awaited| inbox.add(job(*is_awaited, &held)));
+        assert_eq!(group(&mut reader), order);
+    }
+
+    #[test]
+    fn jobs_that_nobody_waits_for_run_on_their_own_after_a_while() {
+        let (inbox, mut reader, held) = inbox();
+        let began = Instant::now();
+        for group_number in 1..=3 {
+            inbox.add(job(false, &held));
+            inbox.add(job(false, &held));
+            assert_eq!(group(&mut reader), [false, false]);
+            assert!(began.elapsed() >= group_number * GATHER);
+        }
+    }
+
+    #[test]
+    fn the_writer_is_told_anew_of_jobs_that_nobody_waits_for_after_it_found_none() {
+        let (inbox, mut reader, held) = inbox();
+        inbox.add(job(false, &held));
+        assert_eq!(group(&mut reader), [false]);
+        let adder = std::thread::spawn({
+            let inbox = inbox.clone();
+            move || {
+                while inbox.jobs.lock().gathered_at.is_some() {
+                    std::thread::yield_now();
+                }
+                inbox.add(job(false, &held));
+            }
+        });
+        assert_eq!(group(&mut reader), [false]);
+        adder.join().unwrap();
+    }
+
+    #[test]
+    fn a_job_that_somebody_waits_for_is_not_left_waiting() {
+        let (inbox, mut reader, held) = inbox();
+        let adder = std::thread::spawn(move || {
+            for _ in 0..200 {
+                inbox.add(job(false, &held));
+                inbox.add(job(true, &held));
+                while Arc::strong_count(&held) > 1 {
+                    std::thread::yield_now();
+                }
+            }
+            let (done, _) = oneshot::channel();
+            inbox.stop(done);
+        });
+        let mut ran = 0;
+        while let Some(job) = reader.first() {
+            drop(job);
+            ran += 1;
+            while reader.next_within(Duration::from_micros(50)).is_some() {
+                ran += 1;
+            }
+        }
+        adder.join().unwrap();
+        assert_eq!(ran, 400);
+    }
+
+    #[test]
+    fn the_last_jobs_run_before_the_stop_and_later_ones_are_dropped_after_it() {
+        let (inbox, mut reader, held) = inbox();
+        inbox.add(job(true, &held));
+        inbox.add(job(false, &held));
+        let (done, mut stopped) = oneshot::channel();
+        inbox.stop(done);
+        inbox.add(job(true, &held));
+        assert_eq!(group(&mut reader), [true, false]);
+        assert!(group(&mut reader).is_empty());
+        assert_eq!(Arc::strong_count(&held), 2, "the late one is kept until the writer ends");
+        let done = reader.close();
+        assert_eq!((Arc::strong_count(&held), stopped.try_recv().is_err()), (1, true));
+        done.into_iter().for_each(|done| done.send(()).unwrap());
+        inbox.add(job(true, &held));
+        assert_eq!((Arc::strong_count(&held), stopped.try_recv()), (1, Ok(())));
+        let (again, mut never) = oneshot::channel();
+        inbox.stop(again);
+        assert_eq!(never.try_recv(), Err(oneshot::error::TryRecvError::Closed), "there is nothing to wait for");
+    }
+}
