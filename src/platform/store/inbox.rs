@@ -71,8 +71,8 @@ impl Inbox {
             jobs.gathered_at = Some(Instant::now() + GATHER);
         }
         jobs.waiting.push_back(added);
-        drop(jobs);
         if wakes {
+            // Under the lock: the next caller relies on it.
             self.writer.notify_one();
         }
     }

@@ -7,7 +7,7 @@ use super::{
     history::History,
     queues::{QueueState, QueuedEvent},
     requeue::QueuedAgain,
-    rows::{dead_key, decode, encode, queue_key, undamaged},
+    rows::{EventRow, dead_key, decode, encode, number_key, position, queue_key, undamaged},
 };
 use crate::{
     model::{
@@ -199,13 +199,23 @@ impl QueueState {
             return Ok(LetterResult::NotSelected);
         }
         let Some(at) = self.history.index.locate(letter.event_id) else { return Ok(LetterResult::Damaged) };
-        let Some(event) = undamaged(History::event_in(batch, at))?.flatten().map(|row| row.event) else {
+        let Some(EventRow { event, routed }) = undamaged(History::event_in(batch, at))?.flatten() else {
             return Ok(LetterResult::Damaged);
         };
+        let delivery = History::delivery_in(batch, at, sink)?;
+        if delivery.is_none() {
+            // The event of the letter may have been deleted for its damage, and its id used again by one that is still queued.
+            let queued_again = undamaged(batch.get(&number_key(sink, old_sequence)))?.flatten();
+            let is_its_number = routed.iter().any(|routed| routed.sink == sink && routed.sequence == old_sequence)
+                || queued_again.is_some_and(|number| position(&number) == Some(at));
+            if !is_its_number {
+                return Ok(LetterResult::Damaged);
+            }
+        }
         let again = QueuedAgain {
             at,
             event: &event,
-            delivery: History::delivery_in(batch, at, sink)?,
+            delivery,
             earlier: EarlierNumber { sequence: old_sequence, state: DeliveryState::Dead },
             letter: Some(key),
             replay: None,

@@ -216,6 +216,26 @@ async fn a_redelivered_event_is_kept_while_its_delivery_record_is_missing_or_dam
 }
 
 #[tokio::test]
+async fn a_dead_letter_whose_id_another_event_has_taken_is_not_redelivered() {
+    let mut fixture = EngineFixture::new().await;
+    let id = fixture.push_to_first(1).await[0];
+    fixture.settle(0, AttemptEnding::Dead).await;
+    fixture.written().await;
+    fixture.damage_events(&[id]).await;
+    let none = Retention { keep: Duration::ZERO, bytes: 0, dead_letter_bytes: u64::MAX };
+    assert_eq!(fixture.engine.prune(none).await.unwrap(), 1);
+    fixture.push(Some(id), 1).await;
+    let redelivered = fixture.redeliver_to_first().await;
+    assert_eq!((redelivered.queued, redelivered.damaged, redelivered.remaining), (0, 1, 1));
+    assert_eq!(fixture.head_of_first().await, Some((id, 0)));
+    fixture.settle(0, AttemptEnding::Done).await;
+    fixture.written().await;
+    fixture.crash().await;
+    assert_eq!(fixture.head_of_first().await, None);
+    fixture.end().await;
+}
+
+#[tokio::test]
 async fn a_repeated_emit_of_a_damaged_event_is_refused_as_damaged() {
     let fixture = EngineFixture::new().await;
     let id = fixture.push_to_first(1).await[0];
