@@ -3,11 +3,11 @@
 use super::{
     Batch, StoreError, StoreOpenError,
     chunked::Value,
-    inbox::{Inbox, InboxReader, WaitingJob},
+    inbox::{Inbox, InboxReader, WaitingJob, WriteCallback},
     open::{self, OpenDatabase, StoreOptions},
     room::{StoreRoom, StoreSizes},
     scan::{self, Scan},
-    state::{JOB_PANICKED, StoreState, WriteCallback},
+    state::{JOB_PANICKED, StoreState},
     writer,
 };
 use crate::platform::metrics::Metrics;

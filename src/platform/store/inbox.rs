@@ -3,7 +3,7 @@
 //! A job that somebody waits for wakes the thread. One that nobody waits for runs with the next one that somebody waits for, or
 //! after [`GATHER`]: the thread is woken once for all that come in this time.
 
-use super::state::Job;
+use super::{Batch, StoreError};
 use parking_lot::{Condvar, Mutex};
 use std::{
     collections::VecDeque,
@@ -14,6 +14,12 @@ use tokio::sync::oneshot;
 
 /// The longest time for which a job that nobody waits for is left. A sync of the disk takes the place of many then.
 const GATHER: Duration = Duration::from_millis(10);
+
+/// Called with the result of the group's write.
+pub type WriteCallback = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
+
+/// Gathers its writes into the batch of its group.
+pub type Job = Box<dyn FnOnce(&mut Batch<'_>) -> WriteCallback + Send>;
 
 /// The end at which jobs are added.
 #[derive(Default)]

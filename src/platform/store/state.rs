@@ -1,7 +1,6 @@
 //! State that the handles of the store share with its writer thread.
 
 use super::{
-    Batch, StoreError,
     buffered_tree::{BufferedTree, TreeRows},
     disk,
     inbox::Inbox,
@@ -24,12 +23,6 @@ use tokio_util::sync::CancellationToken;
 
 /// Reason of a store that stopped because a job panicked.
 pub const JOB_PANICKED: &str = "a write job panicked";
-
-/// Called with the result of the group's write.
-pub type WriteCallback = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
-
-/// Gathers its writes into the batch of its group.
-pub type Job = Box<dyn FnOnce(&mut Batch<'_>) -> WriteCallback + Send>;
 
 pub struct StoreState {
     pub tree: Arc<BufferedTree>,
