@@ -8,10 +8,15 @@ import { Icon } from "./icons.js";
 export function Dialog({ title, onClose, children, wide = false }) {
   const element = useRef();
   useEffect(() => {
-    const opener = document.activeElement;
-    element.current.showModal();
-    // The focus goes back to what had it, unless it has gone elsewhere.
-    return () => document.activeElement === document.body && opener?.isConnected && opener.focus();
+    const [dialog, opener] = [element.current, document.activeElement];
+    dialog.showModal();
+    return () => {
+      // Gives the focus back to what had it, if the dialog is still in the page.
+      dialog.close();
+      if (document.activeElement === document.body && opener?.isConnected) {
+        opener.focus();
+      }
+    };
   }, []);
   const onCancel = (event) => {
     event.preventDefault();
