@@ -27,6 +27,8 @@ const EMITTERS: usize = 8;
 const LONGEST: Duration = Duration::from_secs(300);
 /// Deliveries of each measurement.
 const DELIVERIES: usize = 20_000;
+/// Events of each measurement at least: what the creation of the sinks left to be written is spread over all of them.
+const EVENTS: usize = 10;
 const SINKS: [usize; 5] = [1, 10, 64, 1000, 10_000];
 /// Microseconds of processor time that a delivery with the default body may take, to 64 sinks or more.
 const CPU: f64 = 120.0;
@@ -101,7 +103,7 @@ fn main() -> ExitCode {
 fn measure(receiver: &CountingReceiver, sinks: usize, template: &str) -> Throughput {
     let daemon = Daemon::start(&[("SVC_DELIVERY_QUEUE", "100000"), ("SVC_LIMITS_SINKS", "100000")]);
     create_sinks(&daemon, sinks, &receiver.url, template);
-    let events = (DELIVERIES / sinks).max(3);
+    let events = (DELIVERIES / sinks).max(EVENTS);
     // Connections, worker processes and pools are there before the measurement.
     emit(&daemon, (EMITTERS * 20 / sinks).max(1));
     wait_until_delivered(&daemon, sinks);
