@@ -1,6 +1,6 @@
 //! Timestamps: RFC 3339 in UTC with microseconds in JSON and text; an integer in store keys.
 
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, Datelike as _, SecondsFormat, Timelike as _, Utc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -53,7 +53,27 @@ impl Timestamp {
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let moment = DateTime::<Utc>::from_timestamp_micros(self.0).unwrap_or(DateTime::<Utc>::MAX_UTC);
-        f.write_str(&moment.to_rfc3339_opts(SecondsFormat::Micros, true))
+        if !(0..=9999).contains(&moment.year()) {
+            return f.write_str(&moment.to_rfc3339_opts(SecondsFormat::Micros, true));
+        }
+        // Several times for every delivery: digit by digit, without chrono's description of the format.
+        let mut text = *b"0000-00-00T00:00:00.000000Z";
+        let fields = [
+            (0..4, moment.year().unsigned_abs()),
+            (5..7, moment.month()),
+            (8..10, moment.day()),
+            (11..13, moment.hour()),
+            (14..16, moment.minute()),
+            (17..19, moment.second()),
+            (20..26, moment.timestamp_subsec_micros()),
+        ];
+        for (place, mut number) in fields {
+            for digit in text[place].iter_mut().rev() {
+                *digit = b'0' + (number % 10) as u8;
+                number /= 10;
+            }
+        }
+        f.write_str(std::str::from_utf8(&text).expect("digits are ASCII"))
     }
 }
 
@@ -89,5 +109,15 @@ mod tests {
         assert_eq!(moment.to_string().parse(), Ok(moment));
         assert_eq!("2023-11-14T23:13:20.00012+01:00".parse(), Ok(moment));
         assert!("yesterday".parse::<Timestamp>().is_err());
+    }
+
+    #[test]
+    fn every_field_is_printed_as_chrono_prints_it() {
+        let day = 86_400_000_000;
+        let ends = [i64::MIN, i64::MAX, -62_167_219_200_000_001, 253_402_300_799_999_999, 253_402_300_800_000_000];
+        for micros in (-40_000..40_000).map(|n| n * day * 7 + n * 997_331).chain(ends) {
+            let moment = DateTime::<Utc>::from_timestamp_micros(micros).unwrap_or(DateTime::<Utc>::MAX_UTC);
+            assert_eq!(Timestamp::from_micros(micros).to_string(), moment.to_rfc3339_opts(SecondsFormat::Micros, true));
+        }
     }
 }

@@ -21,6 +21,9 @@ use bytes::Bytes;
 use serde::{Serialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
+/// Bytes that the default body has beside the data of most events.
+const ENVELOPE: usize = 256;
+
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
 
@@ -87,7 +90,9 @@ pub fn default(event: &Event) -> EventBody {
 fn default_bytes(event: &Event, place: Option<BatchPlace<'_>>) -> Vec<u8> {
     let Event { id: event_id, kind: event_type, ts: event_ts, data, .. } = event;
     let body = DefaultBody { event_id: *event_id, event_type, event_ts: *event_ts, place, data };
-    serde_json::to_vec(&body).expect("an event has string keys and no failing serializers")
+    let mut bytes = Vec::with_capacity(data.get().len() + ENVELOPE);
+    serde_json::to_writer(&mut bytes, &body).expect("an event has string keys and no failing serializers");
+    bytes
 }
 
 /// Returns the body of an event of a batch, which has its sequence number.

@@ -3,7 +3,7 @@
 
 use super::{
     exchange::{EgressError, OutboundRequest, OutboundResponse},
-    hyper_client::HyperClient,
+    hyper_client::{HyperClient, complete_headers},
     isahc_client::IsahcClient,
     policy::Policy,
     resolver::NameResolver,
@@ -87,8 +87,11 @@ impl Egress {
         }
     }
 
-    async fn exchange(&self, owner: Owner, request: OutboundRequest) -> Result<OutboundResponse, EgressError> {
+    async fn exchange(&self, owner: Owner, mut request: OutboundRequest) -> Result<OutboundResponse, EgressError> {
         let deadline = Instant::now() + request.timeout;
+        if let HttpBackend::Hyper(_) = self.0.client {
+            complete_headers(&mut request)?;
+        }
         let url = &request.url;
         let addresses = self.resolve(owner, url).await?;
         let mut waiting = addresses.len();

@@ -133,24 +133,28 @@ fn destination(request: &OutboundRequest, address: SocketAddr) -> Destination {
     Destination { address, tls }
 }
 
+/// Adds the headers that hyper leaves to its callers.
+pub(super) fn complete_headers(request: &mut OutboundRequest) -> Result<(), EgressError> {
+    let host = HeaderValue::try_from(&request.url[Position::BeforeHost..Position::AfterPort]);
+    let host = host.map_err(|error| EgressError::Client(error.to_string()))?;
+    request.headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(AGENT_NAME));
+    request.headers.insert(HOST, host);
+    if request.body.is_empty() && !request.is_bodiless() {
+        // hyper leaves the length of an empty body out, and some receivers insist on it.
+        request.headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+    }
+    Ok(())
+}
+
 /// The request as it is sent, without the host in its first line.
 fn message(request: &OutboundRequest) -> Result<http::Request<Full<Bytes>>, EgressError> {
     let url = &request.url;
-    let failed = |error: http::Error| EgressError::Client(error.to_string());
-    let host = HeaderValue::try_from(&url[Position::BeforeHost..Position::AfterPort]).map_err(|e| failed(e.into()))?;
     let mut message = http::Request::builder()
         .method(request.method.clone())
         .uri(&url[Position::BeforePath..Position::AfterQuery])
         .body(Full::new(if request.is_bodiless() { Bytes::new() } else { request.body.clone() }))
-        .map_err(failed)?;
-    let headers = message.headers_mut();
-    *headers = request.headers.clone();
-    headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(AGENT_NAME));
-    headers.insert(HOST, host);
-    if request.body.is_empty() && !request.is_bodiless() {
-        // hyper leaves the length of an empty body out, and some receivers insist on it.
-        headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
-    }
+        .map_err(|error| EgressError::Client(error.to_string()))?;
+    *message.headers_mut() = request.headers.clone();
     Ok(message)
 }
 

@@ -4,7 +4,7 @@ use super::{
     dead_letters::Requeued,
     queues::{EngineHooks, QueueLimits, QueueState, SinkQueue},
     replays::ReplayedEvents,
-    rows::{queue_key, sequence_key},
+    rows::{EventRow, queue_key, sequence_key},
     write_ops::AcceptResult,
 };
 use crate::{
@@ -98,10 +98,10 @@ impl Engine for SledEngine {
 
     async fn accept(&self, event: Arc<Event>, targets: Vec<RouteTarget>) -> Result<Receipt, AcceptError> {
         self.0.store.check_room()?;
-        let encoded = serde_json::to_vec(&*event).expect("an event is plain data with string keys");
+        let encoded = EventRow::encode_event(&event);
         let (state, after) = (self.0.clone(), self.0.clone());
         let stamped = event.clone();
-        let accepted = self.0.store.write_then(move |batch| state.accept(batch, &stamped, &encoded, targets), {
+        let accepted = self.0.store.write_then(move |batch| state.accept(batch, &stamped, encoded, targets), {
             let event = event.clone();
             move |result| after.accepted(&event, result)
         });

@@ -28,7 +28,7 @@ use crate::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::sync::Arc;
 
-/// An event's row: `{"event":…,"routed":[…]}`. The event is encoded before the writer thread sees it.
+/// An event's row: `{"event":…,"routed":[…]}`. The event is encoded before the writer thread sees it, and the routes are added there.
 #[derive(Deserialize)]
 pub struct EventRow {
     pub event: Event,
@@ -60,6 +60,9 @@ pub struct EventUser {
 
 impl EventRow {
     const EVENT_FIELD: &[u8] = b"{\"event\":";
+    /// Bytes that most events take beside their data, and those that most routes take.
+    const ENVELOPE: usize = 512;
+    const ROUTE: usize = 128;
 
     /// Decodes the event of a row without its routes, of which there may be thousands.
     pub fn decode_event(key: &[u8], row: &[u8]) -> Result<Event, StoreError> {
@@ -87,11 +90,18 @@ impl EventRow {
         serde_json::from_slice(row[start..].strip_suffix(b"}")?).ok()
     }
 
-    /// Returns the row's bytes, given an event that is JSON already.
-    pub fn encode(event: &[u8], routed: &[RoutedSink]) -> Vec<u8> {
-        let mut row = Vec::with_capacity(event.len() + 32 + routed.len() * 96);
+    /// Returns the beginning of the row, up to the end of the event, with room for one route.
+    pub fn encode_event(event: &Event) -> Vec<u8> {
+        let mut row = Vec::with_capacity(event.data.get().len() + Self::ENVELOPE + Self::ROUTE);
         row.extend_from_slice(Self::EVENT_FIELD);
-        row.extend_from_slice(event);
+        serde_json::to_writer(&mut row, event).expect("an event is plain data with string keys");
+        row
+    }
+
+    /// Returns the row's bytes, given its beginning.
+    pub fn encode(event: Vec<u8>, routed: &[RoutedSink]) -> Vec<u8> {
+        let mut row = event;
+        row.reserve(routed.len() * Self::ROUTE);
         row.extend_from_slice(b",\"routed\":");
         serde_json::to_writer(&mut row, routed).expect("writing to a vector does not fail");
         row.push(b'}');

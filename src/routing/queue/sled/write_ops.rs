@@ -43,7 +43,7 @@ impl QueueState {
         &self,
         batch: &mut Batch<'_>,
         event: &Event,
-        encoded: &[u8],
+        encoded: Vec<u8>,
         targets: Vec<RouteTarget>,
     ) -> AcceptResult {
         let stored = self.history.index.locate(event.id).map(|at| History::event_in(batch, at));
