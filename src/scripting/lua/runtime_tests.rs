@@ -6,6 +6,7 @@ use crate::{
     platform::config,
     scripting::workers::ProgramText,
 };
+use serde_json::value::RawValue;
 use std::time::Duration;
 
 #[tokio::test]
@@ -48,6 +49,37 @@ async fn a_template_has_event_space_actor_and_custom_in_scope() {
 async fn data_passes_through_lua_unchanged() {
     let host = TestRuntime::new();
     assert_eq!(host.render("return event.data").await.unwrap().body, event().data.get());
+}
+
+#[tokio::test]
+async fn a_template_that_names_its_fields_gets_them_as_one_that_reads_the_whole_data_does() {
+    let host = TestRuntime::new();
+    let json =
+        r#"{"first":{"data":[1,{"a":null}],"b":9007199254740993},"s\u0065cond":"x","gone":[],"first":{"c":1.5}}"#;
+    let render = async |source: &str| {
+        let event = Event { data: RawValue::from_string(json.to_owned()).unwrap(), ..event() };
+        host.workers.render(&lua(source), Owner::Global, input(event)).await.unwrap().body
+    };
+    for fields in ["{event.data.first, event.data.second}", "{event.data.third or 0}", "{event.data.first.c}"] {
+        let whole = fields.replace("event.data.", "data.");
+        assert_eq!(
+            render(&format!("return {fields}")).await,
+            render(&format!("local data = event.data return {whole}")).await
+        );
+    }
+    assert_eq!(render("return {event.data.second, event.data.first}").await, r#"["x",{"c":1.5}]"#);
+    assert_eq!(render("event.data.new = event.data.second return {event.data.new}").await, r#"["x"]"#);
+}
+
+#[tokio::test]
+async fn fields_that_a_program_does_not_name_are_not_read() {
+    let host = TestRuntime::new();
+    let json = format!(r#"{{"deep":{}{},"a":1}}"#, "[".repeat(100), "]".repeat(100));
+    let event = Event { data: RawValue::from_string(json).unwrap(), ..event() };
+    let render = async |source: &str| host.workers.render(&lua(source), Owner::Global, input(event.clone())).await;
+    assert_eq!(render("return {event.data.a}").await.unwrap().body, "[1]");
+    let error = render("local data = event.data return {data.a}").await.unwrap_err();
+    assert!(error.to_string().contains("nested deeper than 64 levels"), "{error}");
 }
 
 #[tokio::test]

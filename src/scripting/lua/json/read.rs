@@ -6,7 +6,7 @@
 use super::{CHECK_EVERY, JsonError, MAX_BYTES, MAX_DEPTH, MAX_EXACT, MAX_NODES, array_metatable};
 use crate::scripting::lua::limits;
 use mlua::{IntoLua, Lua, Table, ffi};
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::{
     ffi::{c_char, c_int},
     fmt, ptr,
@@ -66,16 +66,23 @@ pub unsafe fn push(
     json: &str,
     mutability: Mutability,
 ) -> Result<(), JsonError> {
-    if json.len() > MAX_BYTES {
-        return Err(JsonError::TooLarge);
-    }
-    let mut reader = JsonReader { lua, state, array, mutability, nodes: 0, depth: 0, failure: None };
-    let mut text = serde_json::Deserializer::from_str(json);
-    let read = ValueSeed(&mut reader).deserialize(&mut text).and_then(|()| text.end());
-    match (reader.failure.take(), read) {
-        (Some(failure), _) => Err(failure),
-        (None, read) => read.map_err(JsonError::Syntax),
-    }
+    JsonReader { lua, state, array, mutability, fields: None, nodes: 0, depth: 0, failure: None }.read(json)
+}
+
+/// Reads `json` as [`push`] does, but of an object only the fields of these names. The others are skipped.
+///
+/// # Safety
+///
+/// As for [`push`].
+pub unsafe fn push_fields(
+    lua: &Lua,
+    state: *mut ffi::lua_State,
+    array: c_int,
+    json: &str,
+    names: &[Box<str>],
+) -> Result<(), JsonError> {
+    let (mutability, fields) = (Mutability::Writable, Some(names));
+    JsonReader { lua, state, array, mutability, fields, nodes: 0, depth: 0, failure: None }.read(json)
 }
 
 struct JsonReader<'a> {
@@ -84,6 +91,8 @@ struct JsonReader<'a> {
     state: *mut ffi::lua_State,
     array: c_int,
     mutability: Mutability,
+    /// The fields of the outermost object that are read; `None` if all are.
+    fields: Option<&'a [Box<str>]>,
     nodes: usize,
     depth: usize,
     /// The reason why the parser was made to stop.
@@ -91,6 +100,19 @@ struct JsonReader<'a> {
 }
 
 impl JsonReader<'_> {
+    /// Reads a text and pushes its value.
+    fn read(mut self, json: &str) -> Result<(), JsonError> {
+        if json.len() > MAX_BYTES {
+            return Err(JsonError::TooLarge);
+        }
+        let mut text = serde_json::Deserializer::from_str(json);
+        let read = ValueSeed(&mut self).deserialize(&mut text).and_then(|()| text.end());
+        match (self.failure.take(), read) {
+            (Some(failure), _) => Err(failure),
+            (None, read) => read.map_err(JsonError::Syntax),
+        }
+    }
+
     fn stop<E: serde::de::Error>(&mut self, failure: JsonError) -> E {
         self.failure = Some(failure);
         E::custom("stopped")
@@ -210,36 +232,56 @@ impl<'de> Visitor<'de> for ValueSeed<'_, '_> {
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
         let reader = self.0;
         reader.begin_table()?;
-        while fields.next_key_seed(NameSeed(reader))?.is_some() {
-            fields.next_value_seed(ValueSeed(reader))?;
-            unsafe { ffi::lua_rawset(reader.state, -3) };
+        let wanted = reader.fields.take();
+        while let Some(name) = fields.next_key_seed(NameSeed { reader, wanted })? {
+            match name {
+                FoundName::Pushed => {
+                    fields.next_value_seed(ValueSeed(reader))?;
+                    unsafe { ffi::lua_rawset(reader.state, -3) };
+                }
+                FoundName::Unwanted => {
+                    fields.next_value::<IgnoredAny>()?;
+                }
+            }
         }
         reader.end_table();
         Ok(())
     }
 }
 
-/// Pushes the name of a field.
-struct NameSeed<'r, 'a>(&'r JsonReader<'a>);
+/// Pushes the name of a field, if the field is read.
+struct NameSeed<'r, 'a> {
+    reader: &'r JsonReader<'a>,
+    /// The fields that are read; `None` if all are.
+    wanted: Option<&'r [Box<str>]>,
+}
+
+enum FoundName {
+    Pushed,
+    Unwanted,
+}
 
 impl<'de> DeserializeSeed<'de> for NameSeed<'_, '_> {
-    type Value = ();
+    type Value = FoundName;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<FoundName, D::Error> {
         deserializer.deserialize_str(self)
     }
 }
 
 impl Visitor<'_> for NameSeed<'_, '_> {
-    type Value = ();
+    type Value = FoundName;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the name of a field")
     }
 
-    fn visit_str<E>(self, name: &str) -> Result<(), E> {
-        self.0.push_text(name);
-        Ok(())
+    fn visit_str<E>(self, name: &str) -> Result<FoundName, E> {
+        if self.wanted.is_some_and(|wanted| !wanted.iter().any(|field| **field == *name)) {
+            return Ok(FoundName::Unwanted);
+        }
+        self.reader.push_text(name);
+        Ok(FoundName::Pushed)
     }
 }
 

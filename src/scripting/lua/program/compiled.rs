@@ -5,6 +5,7 @@
 
 use super::{
     compile::{CompileError, check_length, compile, without_shebang},
+    data_use::DataUse,
     text_template::{self, TemplatePiece},
 };
 use crate::model::{
@@ -33,6 +34,8 @@ pub(in crate::scripting::lua) struct CompiledProgram {
     /// The prefix of the line number in the program's errors.
     pub name: String,
     pub code: ProgramCode,
+    /// What it reads of the event that it runs for.
+    pub data: DataUse,
 }
 
 /// The kind of a program, which decides the libraries it gets.
@@ -73,11 +76,16 @@ impl Program {
     ///
     /// Fails with the line if the source is longer than [`MAX_SOURCE`] or is not valid Lua.
     pub fn template(template: &BodyTemplate) -> Result<Self, CompileError> {
-        let code = match template {
-            BodyTemplate::Lua(source) => ProgramCode::Chunk(compile(check_length(source, MAX_SOURCE)?)?),
-            BodyTemplate::Text(source) => ProgramCode::Text(text_template::parse(check_length(source, MAX_SOURCE)?)?),
+        let (code, data) = match template {
+            BodyTemplate::Lua(source) => {
+                (ProgramCode::Chunk(compile(check_length(source, MAX_SOURCE)?)?), DataUse::of(source))
+            }
+            BodyTemplate::Text(source) => {
+                let (pieces, data) = text_template::parse(check_length(source, MAX_SOURCE)?)?;
+                (ProgramCode::Text(pieces), data)
+            }
         };
-        Ok(Self::new(ProgramKind::Template, ProgramKind::Template.name(), code))
+        Ok(Self::new(ProgramKind::Template, ProgramKind::Template.name(), code, data))
     }
 
     /// Compiles a script. `name` is the prefix of the line in its errors: the name of a stored script, else `script`.
@@ -110,7 +118,8 @@ impl Program {
         // The parentheses below could be closed early by `1) or (2`, which is no expression by itself.
         compile(&format!("return {source}"))?;
         let bytecode = compile(&format!("local event, space, actor = ... return ({source}\n)"))?;
-        Ok(Self::new(ProgramKind::Filter, ProgramKind::Filter.name(), ProgramCode::Chunk(bytecode)))
+        // All filters of an event share its tables.
+        Ok(Self::new(ProgramKind::Filter, ProgramKind::Filter.name(), ProgramCode::Chunk(bytecode), DataUse::Whole))
     }
 
     /// Compiles a program of a space. `name` is the name of its file, the prefix of the line in its errors.
@@ -129,18 +138,19 @@ impl Program {
 
     fn stored(kind: ProgramKind, name: &str, source: &str) -> Result<Self, CompileError> {
         let bytecode = compile(check_length(source, MAX_SOURCE)?)?;
-        Ok(Self::new(kind, name, ProgramCode::Chunk(bytecode)))
+        Ok(Self::new(kind, name, ProgramCode::Chunk(bytecode), DataUse::of(source)))
     }
 
     fn file(kind: ProgramKind, name: &str, source: &str) -> Result<Self, CompileError> {
         let bytecode = compile(without_shebang(check_length(source, MAX_SPACE_FILE)?))?;
-        Ok(Self::new(kind, name, ProgramCode::Chunk(bytecode)))
+        // It runs for no event.
+        Ok(Self::new(kind, name, ProgramCode::Chunk(bytecode), DataUse::Whole))
     }
 
-    fn new(kind: ProgramKind, name: &str, code: ProgramCode) -> Self {
+    fn new(kind: ProgramKind, name: &str, code: ProgramCode, data: DataUse) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::new(CompiledProgram { id, kind, name: name.to_owned(), code }))
+        Self(Arc::new(CompiledProgram { id, kind, name: name.to_owned(), code, data }))
     }
 }
 

@@ -1,12 +1,14 @@
 //! Lua programs: compiled from source ([`compiled`], [`compile`]), with text templates split into literals and
-//! expressions ([`text_template`]).
+//! expressions ([`text_template`]), and what they touch of an event's data ([`data_use`]).
 
 mod compile;
 mod compiled;
+mod data_use;
 mod text_template;
 
 pub use compile::CompileError;
 pub(super) use compile::{compile_builtin, load};
 pub use compiled::{Capabilities, MAX_SPACE_FILE, Program};
 pub(super) use compiled::{CompiledProgram, ProgramCode, ProgramKind};
+pub(super) use data_use::DataUse;
 pub(super) use text_template::TemplatePiece;

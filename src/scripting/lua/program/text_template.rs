@@ -3,7 +3,10 @@
 //! Each expression is compiled by itself, so that one cannot reach into the next, and literal text never passes through
 //! Lua at all.
 
-use super::compile::{CompileError, compile};
+use super::{
+    compile::{CompileError, compile},
+    data_use::DataUse,
+};
 
 const OPEN: &str = "${{";
 const CLOSE: &str = "}}";
@@ -21,13 +24,13 @@ pub enum TemplatePiece {
     },
 }
 
-/// Splits a template into its literals and compiled expressions.
+/// Splits a template into its literals and compiled expressions, and finds what the expressions touch of an event's data.
 ///
 /// # Errors
 ///
 /// Fails with the template's line if an expression is not valid Lua or never ends.
-pub fn parse(source: &str) -> Result<Vec<TemplatePiece>, CompileError> {
-    let mut pieces = Vec::new();
+pub fn parse(source: &str) -> Result<(Vec<TemplatePiece>, DataUse), CompileError> {
+    let (mut pieces, mut data) = (Vec::new(), DataUse::of(""));
     let mut expressions = 0;
     let mut rest = source;
     let mut line = 1;
@@ -44,13 +47,14 @@ pub fn parse(source: &str) -> Result<Vec<TemplatePiece>, CompileError> {
         let inside = &after[OPEN.len()..];
         let (bytecode, length) = compile_expression(inside, line)?;
         pieces.push(TemplatePiece::Expression { bytecode, line });
+        data.add(&inside[..length]);
         line += line_breaks(&inside[..length]);
         rest = &inside[length + CLOSE.len()..];
     }
     if !rest.is_empty() {
         pieces.push(TemplatePiece::Literal(rest.to_owned()));
     }
-    Ok(pieces)
+    Ok((pieces, data))
 }
 
 /// Compiles the expression that `inside` begins with and returns its length.
@@ -144,7 +148,7 @@ mod tests {
     use super::*;
 
     fn shape(source: &str) -> Vec<String> {
-        let pieces = parse(source).unwrap();
+        let (pieces, _) = parse(source).unwrap();
         pieces
             .into_iter()
             .map(|piece| match piece {
@@ -159,6 +163,13 @@ mod tests {
         assert_eq!(shape("a ${{ x }} b\n${{y}}${{ z\n}}\n${{ w }}"), ["a ", "<1>", " b\n", "<2>", "<2>", "\n", "<4>"]);
         assert_eq!(shape("no holes, $ { {{ }} alone"), ["no holes, $ { {{ }} alone"]);
         assert!(shape("").is_empty());
+    }
+
+    #[test]
+    fn the_expressions_alone_say_what_is_touched_of_the_data() {
+        let (_, data) = parse("an event: ${{ event.data.a }}, ${{ event.data.b }}").unwrap();
+        assert_eq!(data, DataUse::Fields(vec!["a".into(), "b".into()]));
+        assert_eq!(parse("${{ event.data.a }} ${{ json.encode(event) }}").unwrap().1, DataUse::Whole);
     }
 
     #[test]

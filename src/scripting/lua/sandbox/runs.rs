@@ -30,8 +30,9 @@ type AttemptValues = (bool, Value, Value, Value, Option<String>);
 impl Sandbox {
     /// Runs a template.
     pub fn render(&self, input: &EventFields, clock: &Arc<RunClock>) -> Result<RenderedBody, ScriptError> {
-        let environment =
-            self.begin_run(clock, RunLog::default(), |environment| scope::fill_event(&self.lua, environment, input))?;
+        let environment = self.begin_run(clock, RunLog::default(), |environment| {
+            scope::fill_event(&self.lua, environment, input, &self.data)
+        })?;
         self.render_in(&environment, clock)
     }
 
@@ -111,8 +112,9 @@ impl Sandbox {
 
     /// Runs a script.
     pub async fn run_script(&self, input: &EventFields, clock: &Arc<RunClock>) -> Result<Verdict, ScriptError> {
-        let environment =
-            self.begin_run(clock, RunLog::default(), |environment| scope::fill_event(&self.lua, environment, input))?;
+        let environment = self.begin_run(clock, RunLog::default(), |environment| {
+            scope::fill_event(&self.lua, environment, input, &self.data)
+        })?;
         self.lua.set_app_data(FirstVerdict::default());
         let (returned, why) = self.call_script(environment, clock).await?;
         Ok(Verdict::returned(&returned, &why).unwrap_or_else(|| self.unreturned_verdict()))

@@ -3,23 +3,29 @@
 use crate::scripting::lua::{
     inputs::{CheckedSpace, EventFields, TransformInput},
     json::{self, Mutability},
+    program::DataUse,
 };
 use mlua::{Lua, Table, ffi};
 use std::ffi::{CStr, c_int};
 
-/// Fills the environment of a run for an event.
+/// Fills the environment of a run for an event, with what the program can touch of its data.
 ///
 /// # Errors
 ///
 /// Fails if the event's data is over a budget or the state runs out of memory.
-pub(super) fn fill_event(lua: &Lua, environment: &Table, fields: &EventFields) -> Result<(), json::JsonError> {
+pub(super) fn fill_event(
+    lua: &Lua,
+    environment: &Table,
+    fields: &EventFields,
+    data: &DataUse,
+) -> Result<(), json::JsonError> {
     let array = json::array_metatable(lua).map_err(json::JsonError::Lua)?;
     let mut filled = Ok(());
     // SAFETY: the stack has the environment and the metatable of arrays, and nothing is left on it. An error of Lua unwinds
     // through the closure, which owns nothing.
     let called = unsafe {
         lua.exec_raw::<()>((environment, array), |state| {
-            filled = fill_raw(lua, state, fields);
+            filled = fill_raw(lua, state, fields, data);
             ffi::lua_settop(state, 0);
         })
     };
@@ -36,7 +42,7 @@ pub(super) fn fill_batch(lua: &Lua, environment: &Table, batch: &[EventFields]) 
     let events = lua.create_table_with_capacity(batch.len(), 0).map_err(json::JsonError::Lua)?;
     for fields in batch {
         let scope = lua.create_table().map_err(json::JsonError::Lua)?;
-        fill_event(lua, &scope, fields)?;
+        fill_event(lua, &scope, fields, &DataUse::Whole)?;
         let push = || {
             let event: Table = scope.raw_get("event")?;
             for name in ["space", "actor", "custom"] {
@@ -60,7 +66,12 @@ const ARRAY: c_int = 2;
 /// # Safety
 ///
 /// The call is protected, and the stack has the environment and the metatable of arrays.
-unsafe fn fill_raw(lua: &Lua, state: *mut ffi::lua_State, fields: &EventFields) -> Result<(), json::JsonError> {
+unsafe fn fill_raw(
+    lua: &Lua,
+    state: *mut ffi::lua_State,
+    fields: &EventFields,
+    data: &DataUse,
+) -> Result<(), json::JsonError> {
     let begin = || unsafe { ffi::lua_createtable(state, 0, 8) };
     let text = |value: &str| unsafe { ffi::lua_pushlstring(state, value.as_ptr().cast(), value.len()) };
     // Puts the value on top of the stack into the table below it.
@@ -99,7 +110,10 @@ unsafe fn fill_raw(lua: &Lua, state: *mut ffi::lua_State, fields: &EventFields) 
         }
         put(c"missed");
     }
-    unsafe { json::push(lua, state, ARRAY, &fields.data, Mutability::Writable)? };
+    match data {
+        DataUse::Whole => unsafe { json::push(lua, state, ARRAY, &fields.data, Mutability::Writable)? },
+        DataUse::Fields(names) => unsafe { json::push_fields(lua, state, ARRAY, &fields.data, names)? },
+    }
     put(c"data");
     end(c"event");
     begin();

@@ -14,7 +14,7 @@ use crate::scripting::lua::{
     libraries::{self, RegisteredHandlers, RunLog, registry_keys},
     limits::{LimitExceeded, RunClock, RunLimits},
     location,
-    program::{self, Program, ProgramCode, TemplatePiece},
+    program::{self, DataUse, Program, ProgramCode, TemplatePiece},
     results::MethodHandler,
 };
 use mlua::{Function, Lua, LuaOptions, StdLib, Table, Value, VmState};
@@ -41,6 +41,8 @@ pub(in crate::scripting) struct Sandbox {
     pub(super) code: LoadedCode,
     /// The prefix of the line number in the program's errors.
     pub(super) name: String,
+    /// What the program reads of the event that it runs for.
+    pub(super) data: DataUse,
     pub(super) limits: RunLimits,
     /// The metatable of environments: names that are not in one are looked up in the globals.
     pub(super) environment: Table,
@@ -112,7 +114,7 @@ impl Sandbox {
         };
         limits.limit_memory(&lua)?;
         let base = lua.used_memory();
-        Ok(Self { lua, code, name: name.clone(), limits, environment, reseed, base })
+        Ok(Self { lua, code, name: name.clone(), data: program.0.data.clone(), limits, environment, reseed, base })
     }
 
     /// Begins a run: makes the interpreter check this run's clock, so that it ends the run when its time is over, and
