@@ -60,9 +60,11 @@ pub struct EventUser {
 
 impl EventRow {
     const EVENT_FIELD: &[u8] = b"{\"event\":";
-    /// Bytes that most events take beside their data, and those that most routes take.
+    /// Bytes that most events take beside their data.
     const ENVELOPE: usize = 512;
+    /// Bytes that most routes take.
     const ROUTE: usize = 128;
+    const ROUTED_FIELD: &[u8] = b",\"routed\":";
 
     /// Decodes the event of a row without its routes, of which there may be thousands.
     pub fn decode_event(key: &[u8], row: &[u8]) -> Result<Event, StoreError> {
@@ -85,8 +87,8 @@ impl EventRow {
     /// Decodes the routes of a row without its event; `None` if they are damaged.
     pub fn routes(row: &[u8]) -> Option<Vec<RoutedSink>> {
         // The last field, and quotes are escaped in the names of sinks, so that no later text looks like it.
-        const FIELD: &[u8] = b",\"routed\":";
-        let start = row.windows(FIELD.len()).rposition(|window| window == FIELD)? + FIELD.len();
+        let field = Self::ROUTED_FIELD;
+        let start = row.windows(field.len()).rposition(|window| window == field)? + field.len();
         serde_json::from_slice(row[start..].strip_suffix(b"}")?).ok()
     }
 
@@ -98,11 +100,10 @@ impl EventRow {
         row
     }
 
-    /// Returns the row's bytes, given its beginning.
-    pub fn encode(event: Vec<u8>, routed: &[RoutedSink]) -> Vec<u8> {
-        let mut row = event;
-        row.reserve(routed.len() * Self::ROUTE);
-        row.extend_from_slice(b",\"routed\":");
+    /// Completes the row that [`Self::encode_event`] began.
+    pub fn encode(mut row: Vec<u8>, routed: &[RoutedSink]) -> Vec<u8> {
+        row.reserve_exact(Self::ROUTED_FIELD.len() + routed.len() * Self::ROUTE);
+        row.extend_from_slice(Self::ROUTED_FIELD);
         serde_json::to_writer(&mut row, routed).expect("writing to a vector does not fail");
         row.push(b'}');
         row
