@@ -215,6 +215,7 @@ impl<'de> Visitor<'de> for ValueSeed<'_, '_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         let reader = self.0;
+        reader.fields = None;
         reader.begin_table()?;
         let mut index = 0;
         while items.next_element_seed(ValueSeed(reader))?.is_some() {
@@ -310,6 +311,30 @@ mod tests {
         let nested = |depth| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         assert!(read(&nested(MAX_DEPTH)).is_ok());
         assert!(matches!(read(&nested(MAX_DEPTH + 1)), Err(JsonError::TooDeep { .. })));
+    }
+
+    #[test]
+    fn of_an_object_the_named_fields_are_read_and_of_anything_else_all() {
+        let lua = state();
+        for (json, read) in [
+            (r#"{"a":{"a":1,"b":2},"b":3,"\u0061b":4,"c":[5]}"#, r#"{"a":{"a":1,"b":2},"ab":4}"#),
+            (r#"[{"a":1,"b":2},{"b":3}]"#, r#"[{"a":1,"b":2},{"b":3}]"#),
+            ("{}", "{}"),
+            ("\"b\"", "\"b\""),
+        ] {
+            let (holder, array) = (lua.create_table().unwrap(), array_metatable(&lua).unwrap());
+            // SAFETY: the stack has the table and the metatable, and nothing is left on it.
+            let pushed = unsafe {
+                lua.exec_raw::<()>((&holder, array), |state| {
+                    push_fields(&lua, state, 2, json, &["a".into(), "ab".into()]).unwrap();
+                    ffi::lua_rawsetfield(state, 1, c"value".as_ptr());
+                    ffi::lua_settop(state, 0);
+                })
+            };
+            pushed.unwrap();
+            let written = crate::scripting::lua::json::write(&lua, &holder.raw_get("value").unwrap()).unwrap();
+            assert_eq!(String::from_utf8(written).unwrap(), read);
+        }
     }
 
     #[test]

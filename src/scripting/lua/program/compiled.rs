@@ -34,8 +34,8 @@ pub(in crate::scripting::lua) struct CompiledProgram {
     /// The prefix of the line number in the program's errors.
     pub name: String,
     pub code: ProgramCode,
-    /// What it reads of the event that it runs for.
-    pub data: DataUse,
+    /// The fields that it can touch of the data of the event it runs for.
+    pub data_use: DataUse,
 }
 
 /// The kind of a program, which decides the libraries it gets.
@@ -76,16 +76,16 @@ impl Program {
     ///
     /// Fails with the line if the source is longer than [`MAX_SOURCE`] or is not valid Lua.
     pub fn template(template: &BodyTemplate) -> Result<Self, CompileError> {
-        let (code, data) = match template {
+        let (code, data_use) = match template {
             BodyTemplate::Lua(source) => {
                 (ProgramCode::Chunk(compile(check_length(source, MAX_SOURCE)?)?), DataUse::of(source))
             }
             BodyTemplate::Text(source) => {
-                let (pieces, data) = text_template::parse(check_length(source, MAX_SOURCE)?)?;
-                (ProgramCode::Text(pieces), data)
+                let (pieces, data_use) = text_template::parse(check_length(source, MAX_SOURCE)?)?;
+                (ProgramCode::Text(pieces), data_use)
             }
         };
-        Ok(Self::new(ProgramKind::Template, ProgramKind::Template.name(), code, data))
+        Ok(Self::new(ProgramKind::Template, ProgramKind::Template.name(), code, data_use))
     }
 
     /// Compiles a script. `name` is the prefix of the line in its errors: the name of a stored script, else `script`.
@@ -138,7 +138,12 @@ impl Program {
 
     fn stored(kind: ProgramKind, name: &str, source: &str) -> Result<Self, CompileError> {
         let bytecode = compile(check_length(source, MAX_SOURCE)?)?;
-        Ok(Self::new(kind, name, ProgramCode::Chunk(bytecode), DataUse::of(source)))
+        let data_use = match kind {
+            ProgramKind::Script => DataUse::of(source),
+            // It runs for no event.
+            _ => DataUse::Whole,
+        };
+        Ok(Self::new(kind, name, ProgramCode::Chunk(bytecode), data_use))
     }
 
     fn file(kind: ProgramKind, name: &str, source: &str) -> Result<Self, CompileError> {
@@ -147,10 +152,10 @@ impl Program {
         Ok(Self::new(kind, name, ProgramCode::Chunk(bytecode), DataUse::Whole))
     }
 
-    fn new(kind: ProgramKind, name: &str, code: ProgramCode, data: DataUse) -> Self {
+    fn new(kind: ProgramKind, name: &str, code: ProgramCode, data_use: DataUse) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::new(CompiledProgram { id, kind, name: name.to_owned(), code, data }))
+        Self(Arc::new(CompiledProgram { id, kind, name: name.to_owned(), code, data_use }))
     }
 }
 

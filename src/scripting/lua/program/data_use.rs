@@ -1,13 +1,13 @@
 //! The part of an event's data that a program can touch, found in its source.
 //!
-//! A program gets the data as `event.data` and in no other way. If its source names a field each time, as in
-//! `event.data.service`, nobody can see that the other fields were not read. Everything else takes the whole data: `event` or
-//! `event.data` in a variable, an index in brackets, and `require`, because a library sees the event too.
+//! A template or script reaches the data as `event.data`, or through a library that it requires. If its source has the name `event`
+//! only in the forms `event.NAME` and `event.data.NAME`, the program cannot see that the other fields of the data were not read. Every
+//! other form takes the whole data: `event` or `event.data` in a variable or a call, an index in brackets, and `require`.
 
-/// The names after which nothing is known: `_G` has `require` too.
+/// The names that lead to the library `svc.event`.
 const OPAQUE: [&str; 2] = ["require", "_G"];
 
-/// Texts that occur in a string of several lines, and a line break that is none here. Without them, a line that begins with `--` is a comment.
+/// The texts by which a string or a comment can span lines, and the line break that ends a comment in Luau but no line of Rust's.
 const MULTI_LINE: [&str; 6] = ["[[", "[=", "`", "\\z", "\\\n", "\r"];
 
 /// The most fields that are told apart.
@@ -30,40 +30,67 @@ impl DataUse {
 
     /// Adds the fields that another source can touch.
     pub fn add(&mut self, source: &str) {
-        let has_comments = !MULTI_LINE.iter().any(|text| source.contains(text));
-        let is_code = |line: &&str| !has_comments || !line.trim_start().starts_with("--");
-        let whole = source.lines().filter(is_code).any(|line| self.add_line(line).is_none());
-        match self {
-            Self::Fields(fields) if !whole && fields.len() <= MAX_FIELDS => {}
-            _ => *self = Self::Whole,
+        let Self::Fields(fields) = self else { return };
+        let source = source.replace("\r\n", "\n");
+        // Then a line is enough to tell strings and comments from code. Otherwise all of it counts as code.
+        let line_by_line = !MULTI_LINE.iter().any(|text| source.contains(text));
+        if source.lines().any(|line| add_line(fields, line, line_by_line).is_none()) {
+            *self = Self::Whole;
         }
     }
+}
 
-    /// Adds the fields in a line; `None` if it can touch others too.
-    fn add_line(&mut self, mut line: &str) -> Option<()> {
-        while let Some(start) = line.find(is_name) {
-            let name;
-            (name, line) = split_name(&line[start..]);
-            if OPAQUE.contains(&name) {
+/// Adds the fields in a line; `None` if it can touch others too.
+fn add_line(fields: &mut Vec<Box<str>>, line: &str, skip_texts: bool) -> Option<()> {
+    let begins = |character| is_name_character(character) || skip_texts && matches!(character, '"' | '\'' | '-');
+    let mut rest = line;
+    while let Some(start) = rest.find(begins) {
+        rest = &rest[start..];
+        if skip_texts && rest.starts_with("--") {
+            return Some(());
+        }
+        if let Some(first) = rest.chars().next().filter(|first| !is_name_character(*first)) {
+            rest = if first == '-' { &rest[1..] } else { after_string(&rest[1..], first) };
+            continue;
+        }
+        let (word, after) = split_name(rest);
+        rest = after;
+        if OPAQUE.contains(&word) {
+            return None;
+        }
+        if word != "event" || is_assigned(rest) {
+            continue;
+        }
+        let (field, after) = field_of(rest)?;
+        rest = after;
+        if field == "data" {
+            let (name, after) = field_of(rest)?;
+            rest = after;
+            if !fields.iter().any(|known| **known == *name) {
+                fields.push(name.into());
+            }
+            if fields.len() > MAX_FIELDS {
                 return None;
             }
-            if name != "event" {
-                continue;
-            }
-            let field;
-            (field, line) = field_of(line)?;
-            if field == "data" {
-                let name;
-                (name, line) = field_of(line)?;
-                if let Self::Fields(fields) = self
-                    && !fields.iter().any(|known| **known == *name)
-                {
-                    fields.push(name.into());
-                }
-            }
         }
-        Some(())
     }
+    Some(())
+}
+
+/// The text behind the string that ends with this quote.
+fn after_string(text: &str, quote: char) -> &str {
+    let mut escaped = false;
+    let end = text.char_indices().find(|(_, character)| {
+        let is_end = !escaped && *character == quote;
+        escaped = !escaped && *character == '\\';
+        is_end
+    });
+    end.map_or("", |(at, _)| &text[at + 1..])
+}
+
+/// Returns true if a name before this text is that of a field in a table, or of a variable that gets another value.
+fn is_assigned(text: &str) -> bool {
+    text.trim_start().strip_prefix('=').is_some_and(|rest| !rest.starts_with('='))
 }
 
 /// The name that follows as `.name`, and the text behind it.
@@ -74,10 +101,10 @@ fn field_of(text: &str) -> Option<(&str, &str)> {
 
 /// Splits a text behind the name that it begins with. A number counts as a name, which does no harm.
 fn split_name(text: &str) -> (&str, &str) {
-    text.split_at(text.find(|byte| !is_name(byte)).unwrap_or(text.len()))
+    text.split_at(text.find(|character| !is_name_character(character)).unwrap_or(text.len()))
 }
 
-fn is_name(character: char) -> bool {
+fn is_name_character(character: char) -> bool {
     character.is_ascii_alphanumeric() || character == '_'
 }
 
@@ -99,6 +126,12 @@ mod tests {
             ("return `{event.data.n} of {event.data.m}`", &["n", "m"]),
             ("-- one line for the event\nreturn event.data.n", &["n"]),
             ("return if event.data.on then 'a' else nil", &["on"]),
+            (
+                "return { event = event.type, text = 'an event\\'s \"event\" ' .. event.data.n - event.data.m } -- of the event",
+                &["n", "m"],
+            ),
+            ("-- for each event\r\nevent = {} return event.data.x", &["x"]),
+            ("function event.data.f() end return event.data.f:g()", &["f"]),
             ("", &[]),
         ] {
             assert_eq!(DataUse::of(source), fields(names), "{source}");
@@ -132,7 +165,17 @@ mod tests {
             "return [[\n-- ]] .. json.encode(event)",
             "return 'a\\z\n-- ' .. json.encode(event)",
             "return 'a\\\n-- ' .. json.encode(event)",
-            "return event.data.a -- and event",
+            "return event.data.a, `-- {event}`",
+            "event:f()",
+            "event.data:f()",
+            "event.data = {}",
+            "function event.data:f() end",
+            "return typeof(event)",
+            "return event :: any",
+            "return event--[[]].data.x",
+            "return event == nil",
+            "for k in event.data do end",
+            "return '\\\\' .. json.encode(event) .. ''",
             "-- a\r return event",
         ] {
             assert_eq!(DataUse::of(source), DataUse::Whole, "{source}");

@@ -30,7 +30,7 @@ pub enum TemplatePiece {
 ///
 /// Fails with the template's line if an expression is not valid Lua or never ends.
 pub fn parse(source: &str) -> Result<(Vec<TemplatePiece>, DataUse), CompileError> {
-    let (mut pieces, mut data) = (Vec::new(), DataUse::of(""));
+    let (mut pieces, mut data_use) = (Vec::new(), DataUse::of(""));
     let mut expressions = 0;
     let mut rest = source;
     let mut line = 1;
@@ -47,14 +47,14 @@ pub fn parse(source: &str) -> Result<(Vec<TemplatePiece>, DataUse), CompileError
         let inside = &after[OPEN.len()..];
         let (bytecode, length) = compile_expression(inside, line)?;
         pieces.push(TemplatePiece::Expression { bytecode, line });
-        data.add(&inside[..length]);
+        data_use.add(&inside[..length]);
         line += line_breaks(&inside[..length]);
         rest = &inside[length + CLOSE.len()..];
     }
     if !rest.is_empty() {
         pieces.push(TemplatePiece::Literal(rest.to_owned()));
     }
-    Ok((pieces, data))
+    Ok((pieces, data_use))
 }
 
 /// Compiles the expression that `inside` begins with and returns its length.
@@ -167,8 +167,8 @@ mod tests {
 
     #[test]
     fn the_expressions_alone_say_what_is_touched_of_the_data() {
-        let (_, data) = parse("an event: ${{ event.data.a }}, ${{ event.data.b }}").unwrap();
-        assert_eq!(data, DataUse::Fields(vec!["a".into(), "b".into()]));
+        let (_, data_use) = parse("an event: ${{ event.data.a }}, ${{ event.data.b }}").unwrap();
+        assert_eq!(data_use, DataUse::Fields(vec!["a".into(), "b".into()]));
         assert_eq!(parse("${{ event.data.a }} ${{ json.encode(event) }}").unwrap().1, DataUse::Whole);
     }
 

@@ -17,7 +17,7 @@ pub(super) fn fill_event(
     lua: &Lua,
     environment: &Table,
     fields: &EventFields,
-    data: &DataUse,
+    data_use: &DataUse,
 ) -> Result<(), json::JsonError> {
     let array = json::array_metatable(lua).map_err(json::JsonError::Lua)?;
     let mut filled = Ok(());
@@ -25,7 +25,7 @@ pub(super) fn fill_event(
     // through the closure, which owns nothing.
     let called = unsafe {
         lua.exec_raw::<()>((environment, array), |state| {
-            filled = fill_raw(lua, state, fields, data);
+            filled = fill_raw(lua, state, fields, data_use);
             ffi::lua_settop(state, 0);
         })
     };
@@ -70,7 +70,7 @@ unsafe fn fill_raw(
     lua: &Lua,
     state: *mut ffi::lua_State,
     fields: &EventFields,
-    data: &DataUse,
+    data_use: &DataUse,
 ) -> Result<(), json::JsonError> {
     let begin = || unsafe { ffi::lua_createtable(state, 0, 8) };
     let text = |value: &str| unsafe { ffi::lua_pushlstring(state, value.as_ptr().cast(), value.len()) };
@@ -110,7 +110,7 @@ unsafe fn fill_raw(
         }
         put(c"missed");
     }
-    match data {
+    match data_use {
         DataUse::Whole => unsafe { json::push(lua, state, ARRAY, &fields.data, Mutability::Writable)? },
         DataUse::Fields(names) => unsafe { json::push_fields(lua, state, ARRAY, &fields.data, names)? },
     }

@@ -41,8 +41,8 @@ pub(in crate::scripting) struct Sandbox {
     pub(super) code: LoadedCode,
     /// The prefix of the line number in the program's errors.
     pub(super) name: String,
-    /// What the program reads of the event that it runs for.
-    pub(super) data: DataUse,
+    /// The fields that the program can touch of the data of the event it runs for.
+    pub(super) data_use: DataUse,
     pub(super) limits: RunLimits,
     /// The metatable of environments: names that are not in one are looked up in the globals.
     pub(super) environment: Table,
@@ -114,7 +114,16 @@ impl Sandbox {
         };
         limits.limit_memory(&lua)?;
         let base = lua.used_memory();
-        Ok(Self { lua, code, name: name.clone(), data: program.0.data.clone(), limits, environment, reseed, base })
+        Ok(Self {
+            lua,
+            code,
+            name: name.clone(),
+            data_use: program.0.data_use.clone(),
+            limits,
+            environment,
+            reseed,
+            base,
+        })
     }
 
     /// Begins a run: makes the interpreter check this run's clock, so that it ends the run when its time is over, and
