@@ -4,6 +4,8 @@
 //! only in the forms `event.NAME` and `event.data.NAME`, the program cannot see that the other fields of the data were not read. Every
 //! other form takes the whole data: `event` or `event.data` in a variable or a call, an index in brackets, and `require`.
 
+use super::strings::string_length;
+
 /// The names that lead to the library `svc.event`.
 const OPAQUE: [&str; 2] = ["require", "_G"];
 
@@ -49,8 +51,13 @@ fn add_line(fields: &mut Vec<Box<str>>, line: &str, skip_texts: bool) -> Option<
         if skip_texts && rest.starts_with("--") {
             return Some(());
         }
-        if let Some(first) = rest.chars().next().filter(|first| !is_name_character(*first)) {
-            rest = if first == '-' { &rest[1..] } else { after_string(&rest[1..], first) };
+        let length = match rest.as_bytes()[0] {
+            quote @ (b'"' | b'\'') => string_length(rest.as_bytes(), quote),
+            b'-' => 1,
+            _ => 0,
+        };
+        if length > 0 {
+            rest = &rest[length..];
             continue;
         }
         let (word, after) = split_name(rest);
@@ -75,17 +82,6 @@ fn add_line(fields: &mut Vec<Box<str>>, line: &str, skip_texts: bool) -> Option<
         }
     }
     Some(())
-}
-
-/// The text behind the string that ends with this quote.
-fn after_string(text: &str, quote: char) -> &str {
-    let mut escaped = false;
-    let end = text.char_indices().find(|(_, character)| {
-        let is_end = !escaped && *character == quote;
-        escaped = !escaped && *character == '\\';
-        is_end
-    });
-    end.map_or("", |(at, _)| &text[at + 1..])
 }
 
 /// Returns true if a name before this text is that of a field in a table, or of a variable that gets another value.

@@ -1,9 +1,10 @@
 //! Lua programs: compiled from source ([`compiled`], [`compile`]), with text templates split into literals and
-//! expressions ([`text_template`]), and what they touch of an event's data ([`data_use`]).
+//! expressions ([`text_template`]), and what they touch of an event's data ([`data_use`]); [`strings`] finds strings in both.
 
 mod compile;
 mod compiled;
 mod data_use;
+mod strings;
 mod text_template;
 
 pub use compile::CompileError;

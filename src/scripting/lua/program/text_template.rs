@@ -6,6 +6,7 @@
 use super::{
     compile::{CompileError, compile},
     data_use::DataUse,
+    strings::{long_bracket_length, string_length},
 };
 
 const OPEN: &str = "${{";
@@ -111,32 +112,6 @@ fn find_end(lua: &[u8]) -> Option<usize> {
             _ => 1,
         };
     }
-}
-
-/// The length of the quoted string that `lua` begins with. An unclosed string ends with its line.
-fn string_length(lua: &[u8], quote: u8) -> usize {
-    let mut at = 1;
-    loop {
-        at += match &lua[at..] {
-            [] => return lua.len(),
-            [b'\\', _, ..] => 2,
-            [byte, ..] if *byte == quote || *byte == b'\n' => return at + 1,
-            _ => 1,
-        };
-    }
-}
-
-/// The length of the `[[…]]` or `[==[…]==]` that `lua` begins with, or of a single bracket. An unclosed one extends to
-/// the end.
-fn long_bracket_length(lua: &[u8]) -> usize {
-    let level = lua[1..].iter().take_while(|byte| **byte == b'=').count();
-    let opened = level + 2;
-    if lua.get(opened - 1) != Some(&b'[') {
-        return 1;
-    }
-    let closer = [b"]", &*vec![b'='; level], b"]"].concat();
-    let inside = lua[opened..].windows(closer.len()).position(|bytes| bytes == closer);
-    inside.map_or(lua.len(), |inside| opened + inside + closer.len())
 }
 
 fn line_breaks(text: &str) -> u32 {
