@@ -3,7 +3,7 @@
 
 use super::{
     exchange::{EgressError, OutboundRequest, OutboundResponse},
-    hyper_client::{HyperClient, complete_headers},
+    hyper_client::HyperClient,
     isahc_client::IsahcClient,
     policy::Policy,
     resolver::NameResolver,
@@ -89,18 +89,14 @@ impl Egress {
 
     async fn exchange(&self, owner: Owner, mut request: OutboundRequest) -> Result<OutboundResponse, EgressError> {
         let deadline = Instant::now() + request.timeout;
-        if let HttpBackend::Hyper(_) = self.0.client {
-            complete_headers(&mut request)?;
-        }
-        let url = &request.url;
-        let addresses = self.resolve(owner, url).await?;
+        let addresses = self.resolve(owner, &request.url).await?;
         let mut waiting = addresses.len();
         for address in addresses {
             waiting -= 1;
             let left = deadline - Instant::now();
             let connect = left / (waiting as u32 + 1);
             let sent = match &self.0.client {
-                HttpBackend::Hyper(client) => client.send(&request, address, connect).await,
+                HttpBackend::Hyper(client) => client.send(&mut request, address, connect).await,
                 // On the heap: the other client's requests are smaller.
                 HttpBackend::Isahc(client) => Box::pin(client.send(&request, address, left, connect)).await,
             };
@@ -110,7 +106,7 @@ impl Egress {
                 sent => return sent,
             }
         }
-        Err(EgressError::NoAddress { host: url.host_str().unwrap_or_default().to_owned() })
+        Err(EgressError::NoAddress { host: request.url.host_str().unwrap_or_default().to_owned() })
     }
 
     /// Every address of the host. One address that is not allowed refuses the host.

@@ -33,13 +33,15 @@ pub(super) struct HyperClient {
 }
 
 impl HyperClient {
-    /// Sends a request to this address and reads the response. The caller limits the time of the whole exchange.
+    /// Sends a request to this address, with the headers that it lacks, and reads the response. The caller limits the time of the
+    /// whole exchange.
     pub async fn send(
         &self,
-        request: &OutboundRequest,
+        request: &mut OutboundRequest,
         address: SocketAddr,
         connect_timeout: Duration,
     ) -> Result<OutboundResponse, EgressError> {
+        complete_headers(request)?;
         let destination = destination(request, address);
         let mut resent = false;
         if let Some(mut connection) = self.idle.take(&destination) {
@@ -134,7 +136,7 @@ fn destination(request: &OutboundRequest, address: SocketAddr) -> Destination {
 }
 
 /// Adds the headers that hyper leaves to its callers.
-pub(super) fn complete_headers(request: &mut OutboundRequest) -> Result<(), EgressError> {
+fn complete_headers(request: &mut OutboundRequest) -> Result<(), EgressError> {
     let host = HeaderValue::try_from(&request.url[Position::BeforeHost..Position::AfterPort]);
     let host = host.map_err(|error| EgressError::Client(error.to_string()))?;
     request.headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(AGENT_NAME));
