@@ -31,8 +31,8 @@ pub struct Inbox {
 #[derive(Default)]
 struct InboxJobs {
     waiting: VecDeque<WaitingJob>,
-    /// True if somebody waits for one of them.
-    is_awaited: bool,
+    /// How many of them somebody waits for.
+    awaited: usize,
     /// The time at which the writer looks for jobs that nobody waits for.
     gathered_at: Option<Instant>,
     stop: StopState,
@@ -70,7 +70,10 @@ impl Inbox {
             }
         }
         let wakes = match added.is_awaited {
-            true => !std::mem::replace(&mut jobs.is_awaited, true),
+            true => {
+                jobs.awaited += 1;
+                jobs.awaited == 1
+            }
             false => jobs.gathered_at.is_none(),
         };
         if !added.is_awaited && wakes {
@@ -112,7 +115,7 @@ impl InboxReader {
     pub fn first(&mut self) -> Option<WaitingJob> {
         if self.taken.is_empty() {
             let mut jobs = self.inbox.jobs.lock();
-            while !jobs.is_awaited && matches!(jobs.stop, StopState::Open) {
+            while jobs.awaited == 0 && matches!(jobs.stop, StopState::Open) {
                 let gathered_at = jobs.gathered_at;
                 match gathered_at {
                     None => self.inbox.writer.wait(&mut jobs),
@@ -137,12 +140,17 @@ impl InboxReader {
         if self.taken.is_empty() {
             let mut jobs = self.inbox.jobs.lock();
             if !time.is_zero() && jobs.waiting.is_empty() {
-                let nobody = |jobs: &mut InboxJobs| !jobs.is_awaited && matches!(jobs.stop, StopState::Open);
+                let nobody = |jobs: &mut InboxJobs| jobs.awaited == 0 && matches!(jobs.stop, StopState::Open);
                 self.inbox.writer.wait_while_for(&mut jobs, nobody, time);
             }
             self.taken = jobs.take();
         }
         self.taken.pop_front()
+    }
+
+    /// The jobs that have come since the last ones were taken and that somebody waits for.
+    pub fn awaited(&self) -> usize {
+        self.inbox.jobs.lock().awaited
     }
 
     /// Takes no more jobs, drops those that are left, and returns whom to tell.
@@ -172,7 +180,7 @@ impl Drop for InboxReader {
 
 impl InboxJobs {
     fn take(&mut self) -> VecDeque<WaitingJob> {
-        self.is_awaited = false;
+        self.awaited = 0;
         std::mem::take(&mut self.waiting)
     }
 }

@@ -19,9 +19,8 @@ use std::{
 /// Jobs in one group. More would only make the first of them wait longer.
 const GROUP: usize = 1024;
 
-/// The time for which a group waits for the next caller, and for all of them, if the group before had several. They come soon after
-/// one another then, and one sync takes the place of many. A caller that is alone waits for nobody.
-const NEXT_CALLER: Duration = Duration::from_micros(60);
+/// The time for which a group waits for the next of the callers that it expects, and for all of them.
+const NEXT_CALLER: Duration = Duration::from_micros(200);
 const CROWD: Duration = Duration::from_micros(500);
 
 /// Bytes after which a group is written even if more jobs wait.
@@ -48,20 +47,18 @@ pub(super) struct GroupLog {
 
 fn run(state: Arc<StoreState>, mut groups: GroupLog, mut inbox: InboxReader, metrics: &Metrics) {
     make_timers_exact();
-    let mut callers = 0;
+    let mut expected = 0;
     let mut room_seen = Instant::now();
     while let Some(first) = inbox.first() {
         let started = Instant::now();
         let mut batch = Batch::new(&state.tree);
         let mut answers = Vec::new();
-        let (mut next, mut crowd_ends) = (Some(first), None);
-        let others = std::mem::take(&mut callers);
+        let (mut next, mut callers) = (Some(first), 0);
+        let mut crowd_ends = None;
         while let Some(WaitingJob { job, is_awaited }) = next.take() {
             if is_awaited {
                 callers += 1;
-                if callers == 1 && others > 1 {
-                    crowd_ends = Some(Instant::now() + CROWD);
-                }
+                crowd_ends = crowd_ends.or_else(|| Some(Instant::now() + CROWD));
             }
             match catch_unwind(AssertUnwindSafe(|| job(&mut batch))) {
                 Ok(answer) => answers.push(answer),
@@ -69,12 +66,14 @@ fn run(state: Arc<StoreState>, mut groups: GroupLog, mut inbox: InboxReader, met
                 Err(_) => fail(&state, JOB_PANICKED),
             }
             if answers.len() < GROUP && batch.bytes() < GROUP_BYTES {
+                let crowd_ends = crowd_ends.filter(|_| callers < expected);
                 let crowd = crowd_ends.map_or(Duration::ZERO, |end| end.saturating_duration_since(Instant::now()));
                 next = inbox.next_within(NEXT_CALLER.min(crowd));
             }
         }
         let jobs = answers.len();
         let result = commit(&state, &mut groups, batch);
+        expected = expected_callers(callers, expected, inbox.awaited());
         for answer in answers {
             answer(result.clone());
         }
@@ -95,6 +94,14 @@ fn run(state: Arc<StoreState>, mut groups: GroupLog, mut inbox: InboxReader, met
     for done in done {
         let _ = done.send(());
     }
+}
+
+/// The callers that the next group waits for, so that one sync takes the place of many: those of this group, who may be back soon after
+/// their answers, and those who have come meanwhile. A caller who is alone waits for nobody.
+///
+/// If this group had fewer than it `expected`, some do not come back, and the next one waits for no more than these.
+fn expected_callers(callers: usize, expected: usize, meanwhile: usize) -> usize {
+    if callers < expected { callers } else { callers + meanwhile }
 }
 
 /// Lets this thread sleep for a few microseconds. The system adds fifty to every sleep otherwise.
@@ -153,5 +160,25 @@ fn fail(state: &StoreState, reason: &str) {
     if state.failure.set(reason.to_owned()).is_ok() {
         log::error!("the store stops: {reason}");
         state.stopped.cancel();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caller_who_is_alone_waits_for_nobody() {
+        assert!(expected_callers(1, 0, 0) <= 1);
+        assert!(expected_callers(1, 1, 0) <= 1);
+    }
+
+    #[test]
+    fn callers_in_turns_are_brought_together_and_those_who_stay_away_are_waited_for_once() {
+        // Four write while the other four wait.
+        let all = expected_callers(4, 4, 4);
+        assert_eq!(all, 8);
+        assert_eq!(expected_callers(8, all, 0), 8);
+        assert_eq!(expected_callers(5, all, 0), 5);
     }
 }
