@@ -54,11 +54,14 @@ fn run(state: Arc<StoreState>, mut groups: GroupLog, mut inbox: InboxReader, met
         let mut batch = Batch::new(&state.tree);
         let mut answers = Vec::new();
         let (mut next, mut callers) = (Some(first), 0);
-        let mut crowd_ends = None;
+        // The time until which the next caller is waited for, and that for all of them.
+        let (mut next_ends, mut crowd_ends) = (None, None);
         while let Some(WaitingJob { job, is_awaited }) = next.take() {
             if is_awaited {
                 callers += 1;
-                crowd_ends = crowd_ends.or_else(|| Some(Instant::now() + CROWD));
+                let now = Instant::now();
+                next_ends = Some(now + NEXT_CALLER);
+                crowd_ends = crowd_ends.or(Some(now + CROWD));
             }
             match catch_unwind(AssertUnwindSafe(|| job(&mut batch))) {
                 Ok(answer) => answers.push(answer),
@@ -66,9 +69,9 @@ fn run(state: Arc<StoreState>, mut groups: GroupLog, mut inbox: InboxReader, met
                 Err(_) => fail(&state, JOB_PANICKED),
             }
             if answers.len() < GROUP && batch.bytes() < GROUP_BYTES {
-                let crowd_ends = crowd_ends.filter(|_| callers < expected);
-                let crowd = crowd_ends.map_or(Duration::ZERO, |end| end.saturating_duration_since(Instant::now()));
-                next = inbox.next_within(NEXT_CALLER.min(crowd));
+                let ends = next_ends.min(crowd_ends).filter(|_| callers < expected);
+                let wait = ends.map_or(Duration::ZERO, |ends| ends.saturating_duration_since(Instant::now()));
+                next = inbox.next_within(wait);
             }
         }
         let jobs = answers.len();
