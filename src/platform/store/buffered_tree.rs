@@ -106,9 +106,16 @@ impl BufferedTree {
 
     /// Hands sled the full buffer, puts everything that sled holds on disk, and lets go of the buffer.
     pub fn checkpoint(&self) -> io::Result<()> {
-        let Some(full) = self.buffers.read().full.clone() else { return Ok(()) };
+        let (full, newer) = {
+            let buffers = self.buffers.read();
+            let Some(full) = buffers.full.clone() else { return Ok(()) };
+            (full, buffers.current.clone())
+        };
         let changes = full.read();
-        let written = apply(&self.sled, &self.file, changes.iter().map(|(key, value)| (&**key, value.clone())))?;
+        // A row that was changed again is left to the newer buffer, whose groups are in the journal: readers find it there, and a start
+        // after a crash does too. So little of what is queued for a moment between two buffers reaches sled.
+        let last = changes.iter().filter(|(key, _)| is_number(key) || !newer.read().contains_key(*key));
+        let written = apply(&self.sled, &self.file, last.map(|(key, value)| (&**key, value.clone())))?;
         drop(changes);
         self.assist_cleaning(written)?;
         sync(&self.sled, &self.file)?;
@@ -147,7 +154,7 @@ impl Buffers {
 pub fn replay<'a>(
     sled: &sled::Db,
     file: &File,
-    changes: impl Iterator<Item = (&'a [u8], Option<Value>)> + Clone,
+    changes: impl Iterator<Item = (&'a [u8], Option<Value>)>,
 ) -> io::Result<()> {
     apply(sled, file, changes)?;
     sync(sled, file)
@@ -158,11 +165,14 @@ pub fn replay<'a>(
 fn apply<'a>(
     sled: &sled::Db,
     file: &File,
-    changes: impl Iterator<Item = (&'a [u8], Option<Value>)> + Clone,
+    changes: impl Iterator<Item = (&'a [u8], Option<Value>)>,
 ) -> io::Result<usize> {
-    let (mut written, mut unsynced) = (0, 0);
-    let is_number = |(key, _): &(&[u8], _)| *key == [keys::COMMIT];
-    for (key, value) in changes.clone().filter(|change| !is_number(change)).chain(changes.filter(is_number)) {
+    let (mut written, mut unsynced, mut number) = (0, 0, None);
+    for (key, value) in changes {
+        if is_number(key) {
+            number = value;
+            continue;
+        }
         let is_put = value.is_some();
         let size = ROW + key.len() + value.as_ref().map_or(0, |value| value.len());
         let old = match value {
@@ -176,7 +186,15 @@ fn apply<'a>(
             unsynced = 0;
         }
     }
+    if let Some(number) = number {
+        sled.insert([keys::COMMIT], number)?;
+    }
     Ok(written)
+}
+
+/// True if a key is that of the number of the last group.
+fn is_number(key: &[u8]) -> bool {
+    key == [keys::COMMIT]
 }
 
 /// Puts everything that sled holds on disk. Its flush alone does not survive a power cut on a growing file.

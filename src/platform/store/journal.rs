@@ -364,4 +364,45 @@ mod tests {
         std::fs::remove_file(&second).unwrap();
         assert!(JournalEnd::read(directory.path()).unwrap().0.is_empty());
     }
+
+    #[test]
+    fn rows_that_a_checkpoint_leaves_to_the_newer_file_are_there_after_a_crash() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = directory.path();
+        let key = |name: &str| name.as_bytes().to_vec();
+        let value = |text: &str| Some(text.as_bytes().to_vec());
+        let group = |number, rows: [(&str, Option<Vec<u8>>); 2]| {
+            let (commit_key, commit) = Commit { number, ..Commit::default() }.row();
+            let mut group = RowChanges::from(rows.map(|(name, value)| (key(name), value)));
+            group.insert(commit_key.into(), Some(commit));
+            group
+        };
+        let sled = database::open(database).unwrap();
+        let file = File::open(database::file(database)).unwrap();
+        let tree = Arc::new(BufferedTree::new(sled.clone(), file));
+        let mut journal = Journal::begin(database, tree.clone()).unwrap();
+        journal.append(1, group(1, [("changed", value("old")), ("queued", value("a moment"))])).unwrap();
+        journal.append(2, group(2, [("kept", value("kept")), ("deleted", value("late"))])).unwrap();
+        tree.change_buffers();
+        journal.current = 1;
+        journal.append(3, group(3, [("changed", value("new")), ("queued", None)])).unwrap();
+        tree.checkpoint().unwrap();
+        assert_eq!(sled.get("changed").unwrap(), None);
+        assert_eq!(sled.get("queued").unwrap(), None);
+        assert_eq!(sled.get("kept").unwrap().as_deref(), Some(&b"kept"[..]));
+        // The first file is written over, and the process ends.
+        journal.current = 0;
+        journal.files[0].end = 0;
+        tree.change_buffers();
+        journal.append(4, group(4, [("deleted", None), ("last", value("last"))])).unwrap();
+        drop((journal, tree, sled));
+        database::wait_until_closed(database).unwrap();
+        let sled = open(database).unwrap();
+        let rows = sled.iter().map(|row| row.unwrap()).filter(|(key, _)| **key != [keys::COMMIT]);
+        let rows: Vec<_> = rows.map(|(key, value)| (key.to_vec(), Some(value.to_vec()))).collect();
+        assert_eq!(
+            rows,
+            [("changed", "new"), ("kept", "kept"), ("last", "last")].map(|(name, text)| (key(name), value(text)))
+        );
+    }
 }
