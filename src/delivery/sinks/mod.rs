@@ -20,6 +20,7 @@ mod sink;
 #[cfg(test)]
 pub(crate) mod test_support;
 pub mod webhook;
+mod webhook_headers;
 mod webhook_secrets;
 mod webhook_url;
 

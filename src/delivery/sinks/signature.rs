@@ -26,9 +26,12 @@ impl WebhookSigner {
     pub fn sign_body(&self, body: &[u8]) -> String {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mac = finish(self.body.clone(), &[body]);
-        let digits =
-            mac.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(|digit| char::from(DIGITS[usize::from(digit)]));
-        "sha256=".chars().chain(digits).collect()
+        let mut signature = String::with_capacity(7 + 2 * mac.len());
+        signature.push_str("sha256=");
+        for digit in mac.iter().flat_map(|byte| [byte >> 4, byte & 15]) {
+            signature.push(char::from(DIGITS[usize::from(digit)]));
+        }
+        signature
     }
 
     /// The value of `webhook-signature` for this message.

@@ -7,6 +7,7 @@ use super::{
     ed25519_key::Ed25519Key,
     lazy_program::LazyProgram,
     signature::WebhookSigner,
+    webhook_headers::{self, ServiceHeaders},
     webhook_secrets::{ClearSecrets, SigningSecret, WebhookSecrets},
     webhook_url::{AttemptUrl, WebhookUrl},
 };
@@ -123,7 +124,7 @@ impl Webhook {
         let request = egress::OutboundRequest {
             method: Method::POST,
             url: url.checked().clone(),
-            headers: headers(prepared, self.identification(inputs), &body, Timestamp::now()),
+            headers: self.headers(prepared, inputs, &body, Timestamp::now()),
             body: body.bytes.clone(),
             timeout: context.timeout,
             tls: if self.skip_tls_verify { Tls::SkipVerify } else { Tls::Verify },
@@ -161,70 +162,52 @@ impl Webhook {
         }
     }
 
-    /// The id of a request, and the headers that tell what it carries.
-    fn identification(&self, inputs: &[EventInput]) -> Identification {
+    /// Returns the service's headers and then the sink's own. Those may override only the content type: saving a sink
+    /// refuses the names of the others.
+    fn headers(
+        &self,
+        prepared: &PreparedRequest,
+        inputs: &[EventInput],
+        body: &EventBody,
+        now: Timestamp,
+    ) -> HeaderMap {
+        let mut headers = ServiceHeaders::new();
+        let id = self.identify(inputs, &mut headers);
+        prepared.sign(&id, body, now, &mut headers);
+        headers.add(webhook_headers::STANDARD_ID, id);
+        let mut headers = headers.into_map();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(body.content_type));
+        for (name, value) in &prepared.own {
+            headers.insert(name, value.clone());
+        }
+        headers
+    }
+
+    /// Adds the headers that tell what a request carries, and returns its id, which is the same in every attempt.
+    fn identify(&self, inputs: &[EventInput], headers: &mut ServiceHeaders) -> String {
         let first = &inputs[0];
-        let mut headers = vec![("x-service-attempt", first.attempt.to_string())];
+        headers.add(webhook_headers::ATTEMPT, first.attempt);
         // In a batch, each event says in the body if it is sent again, and by which job.
         if let Some(replay) = first.replay.filter(|replay| inputs.iter().all(|input| input.replay == Some(*replay))) {
-            headers.push(("x-service-replay", replay.to_string()));
+            headers.add(webhook_headers::REPLAY, replay);
         }
         // In a batch, a joined range may span numbers that are in the body.
         let mut missed: Vec<_> = inputs.iter().flat_map(|input| &input.missed).copied().collect();
         join_oldest(&mut missed);
         if !missed.is_empty() {
-            headers.push(("x-service-missed", missed_header(&missed)));
+            headers.add(webhook_headers::MISSED, missed_header(&missed));
         }
         if self.batch.is_some() {
-            headers.push(("x-service-batch", inputs.len().to_string()));
-            return Identification { id: batch_body::id(inputs), headers };
+            headers.add(webhook_headers::BATCH, inputs.len());
+            return batch_body::id(inputs);
         }
         let (event, id) = (&first.event, first.event.id.to_string());
-        headers.extend([
-            ("x-service-event-id", id.clone()),
-            ("x-service-event-type", event.kind.to_string()),
-            ("x-service-event-ts", event.ts.to_string()),
-            ("x-service-sequence", first.sequence.to_string()),
-        ]);
-        Identification { id, headers }
+        headers.add(webhook_headers::EVENT_ID, &id);
+        headers.add(webhook_headers::EVENT_TYPE, &event.kind);
+        headers.add(webhook_headers::EVENT_TS, event.ts);
+        headers.add(webhook_headers::SEQUENCE, first.sequence);
+        id
     }
-}
-
-/// The id of a request, the same in every attempt, and the headers that tell what it carries.
-struct Identification {
-    id: String,
-    headers: Vec<(&'static str, String)>,
-}
-
-/// Returns the service's headers and then the sink's own. Those may override only the content type: saving a sink
-/// refuses the names of the others.
-fn headers(prepared: &PreparedRequest, identification: Identification, body: &EventBody, now: Timestamp) -> HeaderMap {
-    let Identification { id, headers: identifying } = identification;
-    let previous = prepared.previous.as_ref().filter(|(_, until)| *until > now).map(|(keys, _)| keys);
-    let signatures: Vec<String> = std::iter::once(&prepared.current)
-        .chain(previous)
-        .flat_map(|keys| keys.sign_standard(&id, now.seconds(), &body.bytes))
-        .collect();
-    let mut headers = HeaderMap::with_capacity(16);
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(body.content_type));
-    let signing = [
-        ("x-service-signature", prepared.current.signer.sign_body(&body.bytes)),
-        ("webhook-timestamp", now.seconds().to_string()),
-        ("webhook-signature", signatures.join(" ")),
-        ("webhook-id", id),
-    ];
-    for (name, value) in identifying.into_iter().chain(signing) {
-        let value = HeaderValue::try_from(value).expect("types, times, numbers and signatures are plain ASCII");
-        headers.insert(HeaderName::from_static(name), value);
-    }
-    if let Some(keys) = previous {
-        let signature = HeaderValue::try_from(keys.signer.sign_body(&body.bytes)).expect("a signature is plain ASCII");
-        headers.insert(HeaderName::from_static("x-service-signature-previous"), signature);
-    }
-    for (name, value) in &prepared.own {
-        headers.insert(name, value.clone());
-    }
-    headers
 }
 
 impl PreparedRequest {
@@ -274,6 +257,21 @@ impl PreparedRequest {
             .as_ref()
             .map(|previous| (keys(&previous.secret, previous.ed25519.as_ref()), previous.until));
         Self { url, current: keys(secret, secrets.ed25519.as_deref()), previous, own }
+    }
+}
+
+impl PreparedRequest {
+    /// Adds the signatures of a request, also with the keys before a rotation while their grace lasts.
+    fn sign(&self, id: &str, body: &EventBody, now: Timestamp, headers: &mut ServiceHeaders) {
+        let previous = self.previous.as_ref().filter(|(_, until)| *until > now).map(|(keys, _)| keys);
+        let keys = std::iter::once(&self.current).chain(previous);
+        let standard: Vec<_> = keys.flat_map(|keys| keys.sign_standard(id, now.seconds(), &body.bytes)).collect();
+        headers.add(webhook_headers::SIGNATURE, self.current.signer.sign_body(&body.bytes));
+        headers.add(webhook_headers::STANDARD_TIMESTAMP, now.seconds());
+        headers.add(webhook_headers::STANDARD_SIGNATURE, standard.join(" "));
+        if let Some(keys) = previous {
+            headers.add(webhook_headers::SIGNATURE_PREVIOUS, keys.signer.sign_body(&body.bytes));
+        }
     }
 }
 
@@ -505,8 +503,9 @@ mod tests {
         let spec = json!({"type": "webhook", "webhook": {"url": "http://a/", "batch": {"max": 100}}});
         let SinkTarget::Webhook(webhook) = sink(spec).target else { panic!("a webhook") };
         let told = |inputs: &[EventInput], name: &str| {
-            let headers = webhook.identification(inputs).headers;
-            headers.into_iter().find(|(known, _)| *known == name).map(|(_, value)| value)
+            let mut headers = ServiceHeaders::new();
+            webhook.identify(inputs, &mut headers);
+            headers.into_map().get(name).map(|value| value.to_str().unwrap().to_owned())
         };
         let (job, input) = (ReplayId::new(), input());
         let replayed = EventInput { replay: Some(job), ..input.clone() };
