@@ -1,8 +1,9 @@
 //! sled's tree, with buffers in front of it for the groups that the journal has and sled has not.
 //!
 //! There is one buffer for each file of the journal: a group goes into the current one. When its file is full, a thread hands
-//! the buffer to sled as a whole ([`BufferedTree::checkpoint`]), with the last value of every key alone, so that most of what
-//! is queued and delivered within a moment never reaches sled. Readers look into the buffers first, the newest first.
+//! the buffer to sled ([`BufferedTree::checkpoint`]): the last value of every key alone, and only of those that the next buffer has not
+//! changed again, so that most of what is queued and delivered within a moment never reaches sled. Readers look into the buffers
+//! first, the newest first.
 
 use super::{chunked::Value, keys, row_changes::RowChanges};
 use parking_lot::RwLock;
@@ -63,13 +64,13 @@ impl BufferedTree {
                 }
             }
         }
-        // What was in no buffer is in sled: a buffer is let go only after sled has it.
+        // What was in no buffer is in sled: a buffer is let go only after sled or the newer one has all its rows.
         self.sled.get(key)
     }
 
     /// The rows of a range, in order. Rows that are put or deleted meanwhile may be among them or not.
     pub fn range(&self, low: Bound<Value>, high: Bound<Value>) -> TreeRows {
-        // The buffers first: what leaves them later is in sled before.
+        // The buffers first: they keep their rows for this reader, also when sled has them.
         let buffers = self.buffers.read().newest_first().cloned().collect();
         let sled = self.sled.range::<Value, _>((low.clone(), high.clone()));
         TreeRows { sled, first: None, last: None, buffers, low, high }
