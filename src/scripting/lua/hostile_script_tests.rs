@@ -278,7 +278,9 @@ async fn extreme_numbers_do_not_crash_the_host() {
 #[tokio::test]
 async fn the_slowest_allowed_searches_end_in_time() {
     let host = TestRuntime::strict();
-    // These are the slowest that are allowed: each must end by itself or at the limit.
+    // These are the slowest that are allowed: each must end by itself or at the limit, on a slow machine with its process.
+    let killed = "it took more than 100ms of processor time, and its process was killed";
+    let at_limit = [too_much_cpu(), Verdict::Failed(killed.to_owned())];
     for source in [
         "local a = ('a'):rep(1e6) return a:find(('a'):rep(60) .. 'b', 1, true)",
         "local a = ('a'):rep(1e6) return a:match('[' .. ('b'):rep(60) .. ']*c')",
@@ -299,7 +301,7 @@ async fn the_slowest_allowed_searches_end_in_time() {
         let source = source.replace("return", "local _ =");
         let run = host.run_script(&format!("{noise} {source}")).await;
         assert!(run.cpu < Duration::from_secs(2), "{source}: {:?}", run.cpu);
-        assert!(run.verdict == Verdict::Ack || run.verdict == too_much_cpu(), "{source}: {:?}", run.verdict);
+        assert!(run.verdict == Verdict::Ack || at_limit.contains(&run.verdict), "{source}: {:?}", run.verdict);
     }
 }
 
