@@ -258,9 +258,7 @@ impl PreparedRequest {
             .map(|previous| (keys(&previous.secret, previous.ed25519.as_ref()), previous.until));
         Self { url, current: keys(secret, secrets.ed25519.as_deref()), previous, own }
     }
-}
 
-impl PreparedRequest {
     /// Adds the signatures of a request, also with the keys before a rotation while their grace lasts.
     fn sign(&self, id: &str, body: &EventBody, now: Timestamp, headers: &mut ServiceHeaders) {
         let previous = self.previous.as_ref().filter(|(_, until)| *until > now).map(|(keys, _)| keys);
