@@ -248,7 +248,7 @@ fn damage(database: &Path, random: &mut Random) -> String {
         _ => {
             let others = files(database).into_iter().filter(|(path, bytes)| !path.ends_with("db") && !bytes.is_empty());
             let others: Vec<PathBuf> = others.map(|(path, _)| path).collect();
-            let path = &others[random.below(others.len() as u64) as usize];
+            let path = &others[random.index(others.len())];
             let name = path.file_name().unwrap().display();
             let length = fs::metadata(path).unwrap().len();
             match random.below(3) {

@@ -22,11 +22,6 @@ use std::{
 /// Changed rows for which one unchanged row is written to help sled reuse freed space.
 const CHANGES_PER_ASSIST: usize = 3;
 
-/// Bytes that sled is handed between two syncs, with so many for each row beside its key and value. A power cut tears off no more of
-/// sled's file than the check of that file takes for torn.
-const UNSYNCED: usize = 1 << 20;
-const ROW: usize = 256;
-
 pub struct BufferedTree {
     sled: sled::Db,
     /// A handle to sled's file.
@@ -116,10 +111,10 @@ impl BufferedTree {
         // A row that was changed again is left to the newer buffer, whose groups are in the journal: readers find it there, and a start
         // after a crash does too. So little of what is queued for a moment between two buffers reaches sled.
         let last = changes.iter().filter(|(key, _)| is_number(key) || !newer.read().contains_key(*key));
-        let written = apply(&self.sled, &self.file, last.map(|(key, value)| (&**key, value.clone())))?;
+        let written = apply(&self.sled, last.map(|(key, value)| (&**key, value.clone())))?;
         drop(changes);
         self.assist_cleaning(written)?;
-        sync(&self.sled, &self.file)?;
+        self.sled.flush()?;
         self.buffers.write().full = None;
         Ok(())
     }
@@ -152,40 +147,27 @@ impl Buffers {
 }
 
 /// Hands sled the changes of a journal, and puts them on disk.
-pub fn replay<'a>(
-    sled: &sled::Db,
-    file: &File,
-    changes: impl Iterator<Item = (&'a [u8], Option<Value>)>,
-) -> io::Result<()> {
-    apply(sled, file, changes)?;
-    sync(sled, file)
+pub fn replay<'a>(sled: &sled::Db, changes: impl Iterator<Item = (&'a [u8], Option<Value>)>) -> io::Result<()> {
+    apply(sled, changes)?;
+    sled.flush()?;
+    Ok(())
 }
 
 /// Hands sled some changes, the number of the last group when all the others are there, and returns how many rows changed:
 /// most deletions are of rows that sled never had.
-fn apply<'a>(
-    sled: &sled::Db,
-    file: &File,
-    changes: impl Iterator<Item = (&'a [u8], Option<Value>)>,
-) -> io::Result<usize> {
-    let (mut written, mut unsynced, mut number) = (0, 0, None);
+fn apply<'a>(sled: &sled::Db, changes: impl Iterator<Item = (&'a [u8], Option<Value>)>) -> io::Result<usize> {
+    let (mut written, mut number) = (0, None);
     for (key, value) in changes {
         if is_number(key) {
             number = value;
             continue;
         }
         let is_put = value.is_some();
-        let size = ROW + key.len() + value.as_ref().map_or(0, |value| value.len());
         let old = match value {
             Some(value) => sled.insert(key, value)?,
             None => sled.remove(key)?,
         };
         written += usize::from(is_put || old.is_some());
-        unsynced += size;
-        if unsynced > UNSYNCED {
-            sync(sled, file)?;
-            unsynced = 0;
-        }
     }
     if let Some(number) = number {
         sled.insert([keys::COMMIT], number)?;
@@ -196,12 +178,6 @@ fn apply<'a>(
 /// True if a key is that of the number of the last group.
 fn is_number(key: &[u8]) -> bool {
     key == [keys::COMMIT]
-}
-
-/// Puts everything that sled holds on disk. Its flush alone does not survive a power cut on a growing file.
-fn sync(sled: &sled::Db, file: &File) -> io::Result<()> {
-    sled.flush()?;
-    file.sync_data()
 }
 
 /// The rows of a range of a [`BufferedTree`].

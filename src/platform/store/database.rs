@@ -1,6 +1,6 @@
 //! The folder of a database, and opening it with sled.
 
-use super::StoreOpenError;
+use super::{StoreOpenError, log_file, sled_sync};
 use std::{
     fs::File,
     io,
@@ -27,11 +27,10 @@ pub fn file(database: &Path) -> PathBuf {
 }
 
 /// Opens the database in this folder with sled, creating it if need be.
-///
-/// sled would take a snapshot that it had not finished for its newest one, so those are deleted first.
 pub fn open(database: &Path) -> Result<sled::Db, StoreOpenError> {
-    delete_unfinished_snapshots(database)
+    log_file::settle_snapshots(database)
         .map_err(|source| StoreOpenError::Directory { path: database.to_owned(), source })?;
+    sled_sync::link();
     let options = sled::Config::new().path(database).cache_capacity(CACHE);
     let began = Instant::now();
     loop {
@@ -77,23 +76,6 @@ pub fn wait_until_closed(database: &Path) -> io::Result<()> {
             Err(error) => return Err(error.into()),
         }
     }
-}
-
-fn delete_unfinished_snapshots(database: &Path) -> io::Result<()> {
-    let entries = match database.read_dir() {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error),
-    };
-    for entry in entries {
-        let entry = entry?;
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        if name.starts_with("snap.") && name.ends_with(".generating") {
-            std::fs::remove_file(entry.path())?;
-        }
-    }
-    Ok(())
 }
 
 fn is_locked(error: &io::Error) -> bool {

@@ -165,8 +165,8 @@ fn replay(database: &Path, sled: &sled::Db) -> io::Result<()> {
         return Ok(());
     }
     log::info!("the last writes before a crash are taken from the journal");
-    let (changes, file) = (journal.changes(), File::open(database::file(database))?);
-    buffered_tree::replay(sled, &file, changes.iter().map(|(key, value)| (*key, value.map(Value::from))))
+    let changes = journal.changes();
+    buffered_tree::replay(sled, changes.iter().map(|(key, value)| (*key, value.map(Value::from))))
 }
 
 /// The records up to the last one of a journal, without a gap between them.

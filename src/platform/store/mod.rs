@@ -11,7 +11,6 @@
 
 mod batch;
 mod buffered_tree;
-
 mod check;
 mod chunked;
 mod commit_mark;
@@ -38,6 +37,7 @@ mod rewrite;
 mod room;
 mod row_changes;
 mod scan;
+mod sled_sync;
 mod snapshot_read;
 mod snapshot_slot;
 mod state;

@@ -89,7 +89,7 @@ pub fn cut(changes: &[Change], unsynced: Unsynced, random: &mut Random, recorded
     let names_until = match unsynced {
         Unsynced::Kept => changes.len(),
         Unsynced::Dropped => last_sync,
-        Unsynced::Torn => last_sync + random.below((changes.len() - last_sync + 1) as u64) as usize,
+        Unsynced::Torn => last_sync + random.index(changes.len() - last_sync + 1),
     };
     let mut contents = BTreeMap::<u64, Vec<u8>>::new();
     let mut names = BTreeMap::<PathBuf, Option<u64>>::new();

@@ -7,6 +7,7 @@ use crate::support::{Daemon, Random};
 use disk::{Change, Unsynced};
 use serde_json::{Value, json};
 use std::{
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     process::Command,
     sync::atomic::{AtomicUsize, Ordering},
@@ -20,6 +21,17 @@ const EMITTERS: usize = 3;
 const EVENTS: usize = 40;
 const RUNS: usize = 3;
 
+/// What a server wrote, and what it had answered.
+struct Recording {
+    /// The server's directory, as the changes name it.
+    directory: PathBuf,
+    /// Each with the length of the log up to its end.
+    changes: Vec<(usize, Change)>,
+    /// The places of the writes to sled's file among the changes.
+    writes_of_sled: Vec<usize>,
+    answered: Vec<AnsweredEmit>,
+}
+
 /// An emit that was answered: the length of the log at that moment, and what was emitted.
 struct AnsweredEmit {
     log_length: usize,
@@ -29,10 +41,28 @@ struct AnsweredEmit {
 
 #[test]
 fn an_answered_emit_survives_a_power_cut_at_any_moment_of_start_and_load() {
-    let directory = tempfile::tempdir().unwrap();
-    let log = directory.path().join("changes");
-    let mut daemon = Daemon::recorded(&compile_recorder(directory.path()), &log);
-    let recorded = daemon.directory().to_owned();
+    let recording = record();
+    let next = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..PARALLEL {
+            scope.spawn(|| {
+                loop {
+                    let cut = next.fetch_add(1, Ordering::Relaxed);
+                    if cut >= CUTS {
+                        return;
+                    }
+                    check_cut(cut, &recording);
+                }
+            });
+        }
+    });
+}
+
+fn record() -> Recording {
+    let files = tempfile::tempdir().unwrap();
+    let log = files.path().join("changes");
+    let mut daemon = Daemon::recorded(&compile_recorder(files.path()), &log);
+    let directory = daemon.directory().to_owned();
     let mut answered = Vec::new();
     // The kills make the later starts read the log, which is recorded too.
     for run in 0..RUNS {
@@ -52,51 +82,57 @@ fn an_answered_emit_survives_a_power_cut_at_any_moment_of_start_and_load() {
     }
     daemon.kill();
     let changes = disk::read_log(&std::fs::read(&log).unwrap());
-    assert!(answered.len() == RUNS * EMITTERS * EVENTS && changes.len() > 500, "{} changes", changes.len());
-
-    let next = AtomicUsize::new(0);
-    thread::scope(|scope| {
-        for _ in 0..PARALLEL {
-            scope.spawn(|| {
-                loop {
-                    let cut = next.fetch_add(1, Ordering::Relaxed);
-                    if cut >= CUTS {
-                        return;
-                    }
-                    check_cut(cut, &changes, &answered, &recorded);
-                }
-            });
-        }
-    });
+    let writes_of_sled = writes_to(&changes, "db");
+    assert_eq!(answered.len(), RUNS * EMITTERS * EVENTS);
+    assert!(changes.len() > 500 && writes_of_sled.len() > 5, "{} changes, {writes_of_sled:?}", changes.len());
+    Recording { directory, changes, writes_of_sled, answered }
 }
 
 fn emit(daemon: &Daemon, log: &Path, emitter: usize) -> Vec<AnsweredEmit> {
     let emits = (0..EVENTS).map(|n| {
         // Some values are kept in pieces.
-        let payload = json!({"emitter": emitter, "n": n, "text": "x".repeat((n % 7) * 1500)});
+        let payload = json!({"emitter": emitter, "n": n, "text": "x".repeat((n % 7) * 3000)});
         let id = daemon.emit("load", &payload)["event_id"].as_str().unwrap().to_owned();
         AnsweredEmit { log_length: std::fs::metadata(log).unwrap().len() as usize, id, payload }
     });
     emits.collect()
 }
 
-fn check_cut(cut: usize, changes: &[(usize, Change)], answered: &[AnsweredEmit], recorded: &Path) {
+/// The places of the writes to files of this name.
+fn writes_to(changes: &[(usize, Change)], name: &str) -> Vec<usize> {
+    let opened = changes.iter().filter_map(|(_, change)| match change {
+        Change::Open { inode, path } if path.ends_with(name) => Some(*inode),
+        _ => None,
+    });
+    let inodes: BTreeSet<u64> = opened.collect();
+    let is_write = |change: &Change| matches!(change, Change::Write { inode, .. } if inodes.contains(inode));
+    (0..changes.len()).filter(|place| is_write(&changes[*place].1)).collect()
+}
+
+fn check_cut(cut: usize, recording: &Recording) {
+    let Recording { directory, changes, writes_of_sled, answered } = recording;
     let mut random = Random::new(cut as u64 + 1);
-    let mut below = |end: usize| random.below(end as u64) as usize;
-    // Half of the cuts fall into the first changes, which are those of the first start.
-    let until = if cut.is_multiple_of(2) { below(200) } else { below(changes.len()) }.min(changes.len() - 1);
-    let unsynced = [Unsynced::Torn, Unsynced::Dropped, Unsynced::Torn, Unsynced::Kept][cut / 2 % 4];
+    // A third of the cuts falls into the first changes, which are those of the first start. Another third falls behind a write of
+    // sled: the later starts hand it what the journal holds, which takes several segments of its file.
+    let until = match cut % 3 {
+        0 => random.index(200),
+        1 => writes_of_sled[random.index(writes_of_sled.len())],
+        _ => random.index(changes.len()),
+    };
+    let until = until.min(changes.len() - 1);
+    let unsynced = [Unsynced::Torn, Unsynced::Dropped, Unsynced::Torn, Unsynced::Kept][cut / 3 % 4];
+    let what = format!("cut {cut} after change {until}, unsynced writes {unsynced:?}");
     let before: Vec<Change> = changes[..=until].iter().map(|(_, change)| change.clone()).collect();
     let expected: Vec<_> = answered.iter().filter(|emit| emit.log_length <= changes[until].0).collect();
-    let daemon = Daemon::on(|data| disk::cut(&before, unsynced, &mut random, recorded, data), &[]);
-    let what = format!("cut {cut} after change {until}, unsynced writes {unsynced:?}");
+    let started = Daemon::try_on(|data| disk::cut(&before, unsynced, &mut random, directory, data), &[], |_| ());
+    let daemon = started.unwrap_or_else(|refusal| panic!("{what}: the daemon did not start:\n{}", refusal.log));
     for emit in &expected {
         let found = daemon.get(&format!("/api/events/{}", emit.id));
         assert_eq!(found.status, 200, "{what}: event {} of {} is lost", emit.id, expected.len());
         assert_eq!(found.json()["data"], emit.payload, "{what}");
     }
     // The events of one emitter come in the order in which they were answered.
-    let mut last = std::collections::BTreeMap::<u64, u64>::new();
+    let mut last = BTreeMap::<u64, u64>::new();
     for event in daemon.items("/api/events") {
         let number = |key: &str| event["data"][key].as_u64().unwrap();
         let newer = last.insert(number("emitter"), number("n"));

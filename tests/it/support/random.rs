@@ -15,6 +15,11 @@ impl Random {
         (self.0 >> 11) % limit
     }
 
+    /// A place in something of this length.
+    pub fn index(&mut self, length: usize) -> usize {
+        self.below(length as u64) as usize
+    }
+
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
         (0..count).map(|_| self.below(256) as u8).collect()
     }

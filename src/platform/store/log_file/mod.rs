@@ -9,7 +9,7 @@
 //!
 //! * `conf`: segment size, compression and version as text, then a checksum.
 //! * `snap.X`: the page table as of log sequence number X, its length and a checksum. Written when sled opens, under
-//!   another name until it is complete.
+//!   another name until it is complete ([`settle_snapshots`]).
 //! * `db`: the log. Its slots of 512 KiB hold one segment each, in any order, because a segment whose messages are all
 //!   outdated is freed and its slot used again. A segment begins with a header: checksum, the log sequence number of its
 //!   first byte, and the number up to which the log was complete when the segment was begun. Messages follow without gaps:
@@ -51,3 +51,4 @@ mod tree;
 pub use damage::Damage;
 pub use reader::LogFile;
 pub use rows::RowsRead;
+pub use snapshot::settle_snapshots;

@@ -7,9 +7,13 @@ use super::{
     page_table::{PageEntry, PageRef, PageTable},
 };
 use std::{
-    fs, io,
+    fs::{self, File},
+    io,
     path::{Path, PathBuf},
 };
+
+/// The end of the name of a snapshot until it is on disk as a whole.
+const UNNAMED: &str = ".generating";
 
 /// The page table as of a log sequence number.
 #[derive(Default)]
@@ -53,19 +57,7 @@ fn is_ours(text: &[u8]) -> bool {
 /// Reads the newest snapshot that was written to its end. Returns `None` if there is none or it is damaged.
 pub(super) fn read(directory: &Path, damages: &mut Damages) -> io::Result<Option<PageSnapshot>> {
     let Some((name, path)) = newest(directory)? else { return Ok(None) };
-    let bytes = fs::read(path)?;
-    let snapshot = match bytes.len().checked_sub(12) {
-        None | Some(0) => Err("it is too short"),
-        Some(length) => {
-            let (body, mut end) = (&bytes[..length], Decoder(&bytes[length..]));
-            if end.lsn() != Ok(length as u64) || end.u32() != Ok(crc32fast::hash(body)) {
-                Err("its checksum is wrong")
-            } else {
-                decode(body).map_err(|Undecodable| "it cannot be decoded")
-            }
-        }
-    };
-    match snapshot {
+    match body(&fs::read(path)?).and_then(|body| decode(body).map_err(|Undecodable| "it cannot be decoded")) {
         Ok(snapshot) => Ok(Some(snapshot)),
         Err(why) => {
             damages.add(&name, None, why);
@@ -82,18 +74,58 @@ pub(super) fn exists(directory: &Path) -> io::Result<bool> {
     }
 }
 
-/// The name and the path of the snapshot that sled would take. One that is still being written has a longer name.
+/// Gives the snapshots that sled did not come to rename their names, and deletes those that it did not write to their end. sled would
+/// take the latter for its newest.
+///
+/// A snapshot that is whole counts, because sled may have gone on: it clears the segments that the snapshot makes obsolete, and
+/// after a power cut they can be gone while the old name is back.
+pub fn settle_snapshots(directory: &Path) -> io::Result<()> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    let mut is_changed = false;
+    for entry in entries {
+        let path = entry?.path();
+        let Some(name) = unnamed(&path) else { continue };
+        is_changed = true;
+        match body(&fs::read(&path)?) {
+            Ok(_) => fs::rename(&path, path.with_file_name(name))?,
+            Err(_) => fs::remove_file(&path)?,
+        }
+    }
+    if is_changed { File::open(directory)?.sync_all() } else { Ok(()) }
+}
+
+/// The name and the path of the snapshot that sled takes once [`settle_snapshots`] has been called.
 fn newest(directory: &Path) -> io::Result<Option<(String, PathBuf)>> {
-    let mut newest = None;
+    let mut newest: Option<(String, PathBuf)> = None;
     for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        let Ok(name) = entry.file_name().into_string() else { continue };
-        let unfinished = name.ends_with(".generating") || name.ends_with(".in___motion");
-        if name.starts_with("snap.") && !unfinished && newest.as_ref().is_none_or(|(other, _)| *other < name) {
-            newest = Some((name, entry.path()));
+        let path = entry?.path();
+        let name = match unnamed(&path) {
+            Some(name) if body(&fs::read(&path)?).is_ok() => name.to_owned(),
+            Some(_) => continue,
+            None => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        };
+        let is_snapshot = name.starts_with("snap.") && !name.ends_with(".in___motion");
+        if is_snapshot && newest.as_ref().is_none_or(|(other, _)| *other < name) {
+            newest = Some((name, path));
         }
     }
     Ok(newest)
+}
+
+/// The name that a snapshot is to have; `None` if it has it, or is none.
+fn unnamed(path: &Path) -> Option<&str> {
+    path.file_name()?.to_str()?.strip_suffix(UNNAMED).filter(|name| name.starts_with("snap."))
+}
+
+/// What a snapshot holds before its length and checksum, or what is wrong with it.
+fn body(bytes: &[u8]) -> Result<&[u8], &'static str> {
+    let length = bytes.len().checked_sub(12).filter(|length| *length > 0).ok_or("it is too short")?;
+    let (body, mut end) = (&bytes[..length], Decoder(&bytes[length..]));
+    let is_whole = end.lsn() == Ok(length as u64) && end.u32() == Ok(crc32fast::hash(body));
+    if is_whole { Ok(body) } else { Err("its checksum is wrong") }
 }
 
 fn decode(bytes: &[u8]) -> Result<PageSnapshot, Undecodable> {
@@ -134,4 +166,41 @@ fn page_ref(from: &mut Decoder<'_>) -> Result<PageRef, Undecodable> {
         _ => return Err(Undecodable),
     }
     Ok(PageRef { lsn, offset, hidden: false })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bytes of a snapshot with an empty table.
+    fn snapshot(stable: u64) -> Vec<u8> {
+        let body = [(stable + 1).to_le_bytes().as_slice(), &[0]].concat();
+        [body.as_slice(), &(body.len() as u64).to_le_bytes(), &crc32fast::hash(&body).to_le_bytes()].concat()
+    }
+
+    fn stable(directory: &Path) -> u64 {
+        let mut damages = Damages::default();
+        let read = read(directory, &mut damages).unwrap().unwrap();
+        assert_eq!(damages.count, 0);
+        read.stable
+    }
+
+    #[test]
+    fn a_snapshot_counts_once_it_is_whole_and_not_before() {
+        let directory = tempfile::tempdir().unwrap();
+        let (old, new) = (directory.path().join("snap.0001"), directory.path().join("snap.0002"));
+        let unnamed = directory.path().join("snap.0002.generating");
+        let whole = snapshot(2);
+        for length in 0..whole.len() {
+            fs::write(&old, snapshot(1)).unwrap();
+            fs::write(&unnamed, &whole[..length]).unwrap();
+            assert_eq!(stable(directory.path()), 1, "{length} bytes");
+            settle_snapshots(directory.path()).unwrap();
+            assert!(!unnamed.exists() && !new.exists() && stable(directory.path()) == 1, "{length} bytes");
+        }
+        fs::write(&unnamed, &whole).unwrap();
+        assert_eq!(stable(directory.path()), 2);
+        settle_snapshots(directory.path()).unwrap();
+        assert!(!unnamed.exists() && new.exists() && stable(directory.path()) == 2);
+    }
 }
