@@ -19,8 +19,10 @@ use std::{
     sync::Arc,
 };
 
-/// Changed rows for which one unchanged row is written to help sled reuse freed space.
-const CHANGES_PER_ASSIST: usize = 3;
+/// Bytes that sled is handed before they are put on disk, with so many for each row beside its key and value. sled keeps what is not on
+/// disk in memory, and a power cut tears off no more of its file than the check of that file takes for torn.
+const UNSYNCED: usize = 1 << 20;
+const ROW: usize = 256;
 
 pub struct BufferedTree {
     sled: sled::Db,
@@ -111,10 +113,8 @@ impl BufferedTree {
         // A row that was changed again is left to the newer buffer, whose groups are in the journal: readers find it there, and a start
         // after a crash does too. So little of what is queued for a moment between two buffers reaches sled.
         let last = changes.iter().filter(|(key, _)| is_number(key) || !newer.read().contains_key(*key));
-        let written = apply(&self.sled, last.map(|(key, value)| (&**key, value.clone())))?;
+        hand_over(&self.sled, last.map(|(key, value)| (&**key, value.clone())))?;
         drop(changes);
-        self.assist_cleaning(written)?;
-        self.sled.flush()?;
         self.buffers.write().full = None;
         Ok(())
     }
@@ -124,20 +124,6 @@ impl BufferedTree {
     pub fn is_checkpointed(&self) -> bool {
         self.buffers.read().full.is_none()
     }
-
-    /// Makes sled reuse freed space as fast as the changes take new space.
-    ///
-    /// sled empties a segment of its file that is half unused by moving one page each time it rewrites a page as a whole,
-    /// which is once in ten changes of the page. That is too seldom under load, and the file grows to several times its data. A
-    /// small row that is written again, unchanged, for every few changes adds the rewrites that are missing.
-    fn assist_cleaning(&self, changes: usize) -> io::Result<()> {
-        let key = [keys::COMMIT];
-        let Some(number) = self.sled.get(key)? else { return Ok(()) };
-        for _ in 0..changes / CHANGES_PER_ASSIST {
-            self.sled.insert(key, number.clone())?;
-        }
-        Ok(())
-    }
 }
 
 impl Buffers {
@@ -146,33 +132,29 @@ impl Buffers {
     }
 }
 
-/// Hands sled the changes of a journal, and puts them on disk.
-pub fn replay<'a>(sled: &sled::Db, changes: impl Iterator<Item = (&'a [u8], Option<Value>)>) -> io::Result<()> {
-    apply(sled, changes)?;
-    sled.flush()?;
-    Ok(())
-}
-
-/// Hands sled some changes, the number of the last group when all the others are there, and returns how many rows changed:
-/// most deletions are of rows that sled never had.
-fn apply<'a>(sled: &sled::Db, changes: impl Iterator<Item = (&'a [u8], Option<Value>)>) -> io::Result<usize> {
-    let (mut written, mut number) = (0, None);
+/// Hands sled some changes, and puts them on disk. The number of the last group comes when all the others are there.
+pub fn hand_over<'a>(sled: &sled::Db, changes: impl Iterator<Item = (&'a [u8], Option<Value>)>) -> io::Result<()> {
+    let (mut unsynced, mut number) = (0, None);
     for (key, value) in changes {
         if is_number(key) {
             number = value;
             continue;
         }
-        let is_put = value.is_some();
-        let old = match value {
+        unsynced += ROW + key.len() + value.as_ref().map_or(0, |value| value.len());
+        match value {
             Some(value) => sled.insert(key, value)?,
             None => sled.remove(key)?,
         };
-        written += usize::from(is_put || old.is_some());
+        if unsynced > UNSYNCED {
+            sled.flush()?;
+            unsynced = 0;
+        }
     }
     if let Some(number) = number {
         sled.insert([keys::COMMIT], number)?;
     }
-    Ok(written)
+    sled.flush()?;
+    Ok(())
 }
 
 /// True if a key is that of the number of the last group.

@@ -28,9 +28,7 @@ pub fn file(database: &Path) -> PathBuf {
 
 /// Opens the database in this folder with sled, creating it if need be.
 pub fn open(database: &Path) -> Result<sled::Db, StoreOpenError> {
-    log_file::settle_snapshots(database)
-        .map_err(|source| StoreOpenError::Directory { path: database.to_owned(), source })?;
-    sled_sync::link();
+    prepare(database).map_err(|source| StoreOpenError::Directory { path: database.to_owned(), source })?;
     let options = sled::Config::new().path(database).cache_capacity(CACHE);
     let began = Instant::now();
     loop {
@@ -48,6 +46,17 @@ pub fn open(database: &Path) -> Result<sled::Db, StoreOpenError> {
             error => return Err(StoreOpenError::damaged(database, &error.to_string())),
         }
     }
+}
+
+/// Puts what a killed process has left of a database on disk: sled takes everything that it can read for stable.
+fn prepare(database: &Path) -> io::Result<()> {
+    sled_sync::link();
+    match File::open(file(database)) {
+        Ok(file) => file.sync_data()?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    }
+    log_file::settle_snapshots(database)
 }
 
 /// Puts everything in the folder, and the folder itself, on disk.

@@ -166,7 +166,7 @@ fn replay(database: &Path, sled: &sled::Db) -> io::Result<()> {
     }
     log::info!("the last writes before a crash are taken from the journal");
     let changes = journal.changes();
-    buffered_tree::replay(sled, changes.iter().map(|(key, value)| (*key, value.map(Value::from))))
+    buffered_tree::hand_over(sled, changes.iter().map(|(key, value)| (*key, value.map(Value::from))))
 }
 
 /// The records up to the last one of a journal, without a gap between them.

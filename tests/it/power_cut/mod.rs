@@ -101,11 +101,11 @@ fn emit(daemon: &Daemon, log: &Path, emitter: usize) -> Vec<AnsweredEmit> {
 /// The places of the writes to files of this name.
 fn writes_to(changes: &[(usize, Change)], name: &str) -> Vec<usize> {
     let opened = changes.iter().filter_map(|(_, change)| match change {
-        Change::Open { inode, path } if path.ends_with(name) => Some(*inode),
+        Change::Open { file, path } if path.ends_with(name) => Some(*file),
         _ => None,
     });
-    let inodes: BTreeSet<u64> = opened.collect();
-    let is_write = |change: &Change| matches!(change, Change::Write { inode, .. } if inodes.contains(inode));
+    let files: BTreeSet<u64> = opened.collect();
+    let is_write = |change: &Change| matches!(change, Change::Write { file, .. } if files.contains(file));
     (0..changes.len()).filter(|place| is_write(&changes[*place].1)).collect()
 }
 

@@ -3,7 +3,7 @@
 //!
 //! sled must not be asked: it panics over most damage, it changes the files of the database while it opens it, and it passes
 //! over some damaged messages as if they had never been written. This reader changes no byte, and bytes that mean nothing
-//! make it neither panic nor allot memory without bound.
+//! make it neither panic nor allot memory without bound. [`settle_snapshots`] alone changes names, right before sled opens the database.
 //!
 //! # The files, as sled 0.34 writes them
 //!

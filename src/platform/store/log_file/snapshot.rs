@@ -12,8 +12,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The end of the name of a snapshot until it is on disk as a whole.
-const UNNAMED: &str = ".generating";
+/// The end of the name of a snapshot until sled renames it.
+const GENERATING: &str = ".generating";
 
 /// The page table as of a log sequence number.
 #[derive(Default)]
@@ -74,24 +74,22 @@ pub(super) fn exists(directory: &Path) -> io::Result<bool> {
     }
 }
 
-/// Gives the snapshots that sled did not come to rename their names, and deletes those that it did not write to their end. sled would
-/// take the latter for its newest.
+/// Renames whole snapshots that sled did not come to rename, and deletes the others, which sled would take for its newest.
 ///
-/// A snapshot that is whole counts, because sled may have gone on: it clears the segments that the snapshot makes obsolete, and
-/// after a power cut they can be gone while the old name is back.
+/// A snapshot counts once it is whole, because sled may have gone on: it clears the segments that the snapshot makes obsolete, and
+/// after a power cut they can be gone while the snapshot has its first name again.
 pub fn settle_snapshots(directory: &Path) -> io::Result<()> {
-    let entries = match fs::read_dir(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        entries => entries?,
-    };
     let mut is_changed = false;
-    for entry in entries {
+    for entry in fs::read_dir(directory)? {
         let path = entry?.path();
-        let Some(name) = unnamed(&path) else { continue };
+        let Some(name) = final_name(&path) else { continue };
         is_changed = true;
-        match body(&fs::read(&path)?) {
-            Ok(_) => fs::rename(&path, path.with_file_name(name))?,
-            Err(_) => fs::remove_file(&path)?,
+        if is_whole(&path)? {
+            // The one who wrote it may have been killed before this.
+            File::open(&path)?.sync_all()?;
+            fs::rename(&path, path.with_file_name(name))?;
+        } else {
+            fs::remove_file(&path)?;
         }
     }
     if is_changed { File::open(directory)?.sync_all() } else { Ok(()) }
@@ -102,8 +100,8 @@ fn newest(directory: &Path) -> io::Result<Option<(String, PathBuf)>> {
     let mut newest: Option<(String, PathBuf)> = None;
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
-        let name = match unnamed(&path) {
-            Some(name) if body(&fs::read(&path)?).is_ok() => name.to_owned(),
+        let name = match final_name(&path) {
+            Some(name) if is_whole(&path)? => name.to_owned(),
             Some(_) => continue,
             None => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         };
@@ -115,9 +113,13 @@ fn newest(directory: &Path) -> io::Result<Option<(String, PathBuf)>> {
     Ok(newest)
 }
 
-/// The name that a snapshot is to have; `None` if it has it, or is none.
-fn unnamed(path: &Path) -> Option<&str> {
-    path.file_name()?.to_str()?.strip_suffix(UNNAMED).filter(|name| name.starts_with("snap."))
+/// The name that sled gives a snapshot in the end; `None` for one that has it, and for other files.
+fn final_name(path: &Path) -> Option<&str> {
+    path.file_name()?.to_str()?.strip_suffix(GENERATING).filter(|name| name.starts_with("snap."))
+}
+
+fn is_whole(path: &Path) -> io::Result<bool> {
+    Ok(body(&fs::read(path)?).is_ok())
 }
 
 /// What a snapshot holds before its length and checksum, or what is wrong with it.
@@ -189,18 +191,18 @@ mod tests {
     fn a_snapshot_counts_once_it_is_whole_and_not_before() {
         let directory = tempfile::tempdir().unwrap();
         let (old, new) = (directory.path().join("snap.0001"), directory.path().join("snap.0002"));
-        let unnamed = directory.path().join("snap.0002.generating");
+        let generating = directory.path().join("snap.0002.generating");
         let whole = snapshot(2);
         for length in 0..whole.len() {
             fs::write(&old, snapshot(1)).unwrap();
-            fs::write(&unnamed, &whole[..length]).unwrap();
+            fs::write(&generating, &whole[..length]).unwrap();
             assert_eq!(stable(directory.path()), 1, "{length} bytes");
             settle_snapshots(directory.path()).unwrap();
-            assert!(!unnamed.exists() && !new.exists() && stable(directory.path()) == 1, "{length} bytes");
+            assert!(!generating.exists() && !new.exists() && stable(directory.path()) == 1, "{length} bytes");
         }
-        fs::write(&unnamed, &whole).unwrap();
+        fs::write(&generating, &whole).unwrap();
         assert_eq!(stable(directory.path()), 2);
         settle_snapshots(directory.path()).unwrap();
-        assert!(!unnamed.exists() && new.exists() && stable(directory.path()) == 2);
+        assert!(!generating.exists() && new.exists() && stable(directory.path()) == 2);
     }
 }
