@@ -1,7 +1,7 @@
 //! Damaged copies of a data directory: a server either has the original content or refuses to start, in one line that says
 //! what to do, and leaves every byte as it was.
 
-use crate::support::{Daemon, Random, Receiver, Refusal, eventually, files, stderr};
+use crate::support::{Daemon, Random, Receiver, Refusal, eventually, files, in_parallel, stderr};
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,7 +10,6 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
     sync::atomic::{AtomicUsize, Ordering},
-    thread,
 };
 use tempfile::TempDir;
 
@@ -38,41 +37,30 @@ fn a_damaged_copy_has_the_original_content_or_is_refused_in_one_line_without_a_c
     for end in [End::Killed, End::Stopped] {
         let (directory, original) = original(end);
         let data = directory.path().join("data");
-        let (next, served, refused) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
-        thread::scope(|scope| {
-            for _ in 0..THREADS {
-                scope.spawn(|| {
-                    loop {
-                        let number = next.fetch_add(1, Ordering::Relaxed);
-                        if number >= COPIES {
-                            return;
-                        }
-                        let mut what = String::new();
-                        let started = Daemon::try_on(
-                            |copied| {
-                                copy(&data, copied);
-                                what =
-                                    damage(&copied.join("sled"), &mut Random::new(number as u64 * 2 + end as u64 + 1));
-                            },
-                            &SETTINGS,
-                            files,
-                        );
-                        match started {
-                            Ok(daemon) => {
-                                served.fetch_add(1, Ordering::Relaxed);
-                                compare(&content(&daemon), &original, &format!("{end:?} {number}: {what}"));
-                            }
-                            Err(refusal) => {
-                                refused.fetch_add(1, Ordering::Relaxed);
-                                let what = format!("{end:?} {number}: {what}");
-                                check_refusal(&refusal, &what);
-                                if number % SALVAGED == 0 && refusal.log.contains("store salvage") {
-                                    check_salvage(&refusal, &original, &what);
-                                }
-                            }
-                        }
+        let (served, refused) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        in_parallel(THREADS, COPIES, |number| {
+            let mut what = String::new();
+            let started = Daemon::try_on(
+                |copied| {
+                    copy(&data, copied);
+                    what = damage(&copied.join("sled"), &mut Random::new(number as u64 * 2 + end as u64 + 1));
+                },
+                &SETTINGS,
+                files,
+            );
+            match started {
+                Ok(daemon) => {
+                    served.fetch_add(1, Ordering::Relaxed);
+                    compare(&content(&daemon), &original, &format!("{end:?} {number}: {what}"));
+                }
+                Err(refusal) => {
+                    refused.fetch_add(1, Ordering::Relaxed);
+                    let what = format!("{end:?} {number}: {what}");
+                    check_refusal(&refusal, &what);
+                    if number % SALVAGED == 0 && refusal.log.contains("store salvage") {
+                        check_salvage(&refusal, &original, &what);
                     }
-                });
+                }
             }
         });
         let (served, refused) = (served.into_inner(), refused.into_inner());

@@ -3,14 +3,13 @@
 
 mod disk;
 
-use crate::support::{Daemon, Random};
+use crate::support::{Daemon, Random, in_parallel};
 use disk::{Change, Unsynced};
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     process::Command,
-    sync::atomic::{AtomicUsize, Ordering},
     thread,
 };
 
@@ -42,20 +41,7 @@ struct AnsweredEmit {
 #[test]
 fn an_answered_emit_survives_a_power_cut_at_any_moment_of_start_and_load() {
     let recording = record();
-    let next = AtomicUsize::new(0);
-    thread::scope(|scope| {
-        for _ in 0..PARALLEL {
-            scope.spawn(|| {
-                loop {
-                    let cut = next.fetch_add(1, Ordering::Relaxed);
-                    if cut >= CUTS {
-                        return;
-                    }
-                    check_cut(cut, &recording);
-                }
-            });
-        }
-    });
+    in_parallel(PARALLEL, CUTS, |cut| check_cut(cut, &recording));
 }
 
 fn record() -> Recording {

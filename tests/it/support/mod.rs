@@ -16,6 +16,7 @@ pub use space::{Space, registration};
 
 use std::{
     process::Output,
+    sync::atomic::{AtomicUsize, Ordering},
     time::{Duration, Instant},
 };
 
@@ -33,6 +34,24 @@ pub fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T 
         assert!(Instant::now() < deadline, "waited {TEST_TIMEOUT:?} for: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Runs a check for each number below `count`, on several threads at a time.
+pub fn in_parallel(threads: usize, count: usize, check: impl Fn(usize) + Sync) {
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= count {
+                        return;
+                    }
+                    check(number);
+                }
+            });
+        }
+    });
 }
 
 /// The output of a command that must have succeeded.
