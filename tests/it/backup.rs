@@ -411,7 +411,7 @@ fn a_damaged_database_is_told_by_verify_and_saved_by_salvage() {
     let (_, file) = path_in(&directory, "saved.backup");
     let data = daemon.directory().to_str().unwrap().to_owned();
     let sound = success(&daemon.svc(&["store", "verify", "--data", &data]));
-    assert!(sound.contains("is sound") && sound.contains("format 3") && sound.lines().count() == 1, "{sound}");
+    assert!(sound.contains("is sound") && sound.contains("format 4") && sound.lines().count() == 1, "{sound}");
     let log = daemon.directory().join("sled/db");
     let mut bytes = std::fs::read(&log).unwrap();
     let middle = bytes.len() / 2;

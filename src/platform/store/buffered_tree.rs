@@ -1,11 +1,16 @@
-//! sled's tree, with buffers in front of it for the groups that the journal has and sled has not.
+//! The tree of rows in sled, with buffers in front of it for the groups that the journal has and sled has not.
 //!
 //! There is one buffer for each file of the journal: a group goes into the current one. When its file is full, a thread hands
 //! the buffer to sled ([`BufferedTree::checkpoint`]): the last value of every key alone, and only of those that the next buffer has not
 //! changed again, so that most of what is queued and delivered within a moment never reaches sled. Readers look into the buffers
 //! first, the newest first.
 
-use super::{chunked::Value, keys, row_changes::RowChanges};
+use super::{
+    block_tree::{self, BlockRows, BlockTree},
+    chunked::Value,
+    keys,
+    row_changes::RowChanges,
+};
 use parking_lot::RwLock;
 use std::{
     cmp::Ordering,
@@ -19,13 +24,8 @@ use std::{
     sync::Arc,
 };
 
-/// Bytes that sled is handed before they are put on disk, with so many for each row beside its key and value. sled keeps what is not on
-/// disk in memory, and a power cut tears off no more of its file than the check of that file takes for torn.
-const UNSYNCED: usize = 1 << 20;
-const ROW: usize = 256;
-
 pub struct BufferedTree {
-    sled: sled::Db,
+    sled: Arc<BlockTree>,
     /// A handle to sled's file.
     file: File,
     buffers: RwLock<Buffers>,
@@ -42,13 +42,18 @@ type Buffer = RwLock<BTreeMap<Value, Option<Value>>>;
 
 impl BufferedTree {
     /// `file` is sled's.
-    pub fn new(sled: sled::Db, file: File) -> Self {
+    pub fn new(sled: Arc<BlockTree>, file: File) -> Self {
         Self { sled, file, buffers: RwLock::new(Buffers { current: Arc::default(), full: None }) }
     }
 
     /// The bytes of sled's file.
     pub fn file_bytes(&self) -> u64 {
         self.file.metadata().map_or(0, |file| file.len())
+    }
+
+    /// The bytes that the rows take in sled's file, nearly.
+    pub fn stored_bytes(&self) -> u64 {
+        self.sled.stored_bytes()
     }
 
     pub fn get(&self, key: impl AsRef<[u8]>) -> sled::Result<Option<Value>> {
@@ -69,7 +74,7 @@ impl BufferedTree {
     pub fn range(&self, low: Bound<Value>, high: Bound<Value>) -> TreeRows {
         // The buffers first: they keep their rows for this reader, also when sled has them.
         let buffers = self.buffers.read().newest_first().cloned().collect();
-        let sled = self.sled.range::<Value, _>((low.clone(), high.clone()));
+        let sled = self.sled.range(low.clone(), high.clone());
         TreeRows { sled, first: None, last: None, buffers, low, high }
     }
 
@@ -113,7 +118,7 @@ impl BufferedTree {
         // A row that was changed again is left to the newer buffer, whose groups are in the journal: readers find it there, and a start
         // after a crash does too. So little of what is queued for a moment between two buffers reaches sled.
         let last = changes.iter().filter(|(key, _)| is_number(key) || !newer.read().contains_key(*key));
-        hand_over(&self.sled, last.map(|(key, value)| (&**key, value.clone())))?;
+        self.sled.apply(last.map(|(key, value)| (&**key, value.clone())), |_, _| ())?;
         drop(changes);
         self.buffers.write().full = None;
         Ok(())
@@ -132,31 +137,6 @@ impl Buffers {
     }
 }
 
-/// Hands sled some changes, and puts them on disk. The number of the last group comes when all the others are there.
-pub fn hand_over<'a>(sled: &sled::Db, changes: impl Iterator<Item = (&'a [u8], Option<Value>)>) -> io::Result<()> {
-    let (mut unsynced, mut number) = (0, None);
-    for (key, value) in changes {
-        if is_number(key) {
-            number = value;
-            continue;
-        }
-        unsynced += ROW + key.len() + value.as_ref().map_or(0, |value| value.len());
-        match value {
-            Some(value) => sled.insert(key, value)?,
-            None => sled.remove(key)?,
-        };
-        if unsynced > UNSYNCED {
-            sled.flush()?;
-            unsynced = 0;
-        }
-    }
-    if let Some(number) = number {
-        sled.insert([keys::COMMIT], number)?;
-    }
-    sled.flush()?;
-    Ok(())
-}
-
 /// True if a key is that of the number of the last group.
 fn is_number(key: &[u8]) -> bool {
     key == [keys::COMMIT]
@@ -164,7 +144,7 @@ fn is_number(key: &[u8]) -> bool {
 
 /// The rows of a range of a [`BufferedTree`].
 pub struct TreeRows {
-    sled: sled::Iter,
+    sled: BlockRows,
     /// Rows that were taken from sled and not returned yet.
     first: Option<(Value, Value)>,
     last: Option<(Value, Value)>,
@@ -260,7 +240,7 @@ impl TreeRows {
 
     /// The next change of the buffers in what is left of the range, as the newest buffer has it.
     fn peek_buffers(&self, end: RangeEnd) -> Option<(Value, Option<Value>)> {
-        if is_empty(&self.low, &self.high) {
+        if block_tree::is_empty(&self.low, &self.high) {
             return None;
         }
         let mut found: Option<(Value, Option<Value>)> = None;
@@ -277,15 +257,6 @@ impl TreeRows {
             }
         }
         found
-    }
-}
-
-/// True if no key is between the two. `BTreeMap` refuses such ranges.
-fn is_empty(low: &Bound<Value>, high: &Bound<Value>) -> bool {
-    match (low, high) {
-        (Unbounded, _) | (_, Unbounded) => false,
-        (Included(low), Included(high)) => low > high,
-        (Included(low) | Excluded(low), Included(high) | Excluded(high)) => low >= high,
     }
 }
 
@@ -310,7 +281,7 @@ mod tests {
 
     fn tree(directory: &std::path::Path) -> BufferedTree {
         let sled = sled::Config::new().path(directory).open().unwrap();
-        BufferedTree::new(sled, File::open(directory.join("db")).unwrap())
+        BufferedTree::new(BlockTree::new(sled, 0), File::open(directory.join("db")).unwrap())
     }
 
     /// One step of the test: a change, or the way of a buffer into sled.

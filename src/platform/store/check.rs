@@ -11,6 +11,7 @@ use super::{
     keys,
     log_file::LogFile,
     rewrite,
+    row_block::BlockReader,
 };
 use std::{io, path::Path};
 
@@ -18,8 +19,10 @@ use std::{io, path::Path};
 #[derive(Clone, Copy, Debug)]
 pub struct DatabaseState {
     pub commit: Commit,
-    /// Bytes of its files that are in use.
+    /// Bytes of all rows.
     pub live: u64,
+    /// Bytes of sled's file that are in use.
+    pub stored: u64,
     /// Bytes of its files.
     pub size: u64,
 }
@@ -52,20 +55,31 @@ pub fn check(directory: &Path, format: u32) -> Result<DatabaseState, StoreOpenEr
         return Err(StoreOpenError::damaged(&path, &reason));
     }
     let commit = journal.last().unwrap_or(commit);
+    let stored = log.live_bytes();
+    let mut live = stored;
     if format > 1 {
         let (changes, mut digest) = (journal.changes(), Digest::default());
-        let in_file = |key: &[u8], raw: &[u8]| {
-            if !changes.contains_key(key) {
-                digest.add(key, raw);
+        live = 0;
+        let mut count = |key: &[u8], raw: &[u8]| {
+            digest.add(key, raw);
+            live += (key.len() + raw.len()) as u64;
+        };
+        let (mut blocks, mut broken) = (BlockReader::new().map_err(failed)?, None);
+        let in_file = |start: &[u8], raw: &[u8]| match blocks.open(start, &raw.into()) {
+            Ok(block) => {
+                let unchanged = block.iter().filter(|(key, _)| !changes.contains_key(key));
+                unchanged.for_each(|(key, raw)| count(key, raw));
             }
+            Err(error) => broken = broken.take().or(Some(error)),
         };
         log.rows(in_file).map_err(failed)?;
-        changes.iter().filter_map(|(key, raw)| Some((key, (*raw)?))).for_each(|(key, raw)| digest.add(key, raw));
-        if let Some(reason) = missing_rows(commit, digest) {
+        changes.iter().filter_map(|(key, raw)| Some((key, (*raw)?))).for_each(|(key, raw)| count(key, raw));
+        let reason = broken.map(|error| error.to_string()).or_else(|| missing_rows(commit, digest));
+        if let Some(reason) = reason {
             return Err(StoreOpenError::damaged(&path, &reason));
         }
     }
-    Ok(DatabaseState { commit, live: log.live_bytes(), size: rewrite::size(&path).map_err(failed)? })
+    Ok(DatabaseState { commit, live, stored, size: rewrite::size(&path).map_err(failed)? })
 }
 
 /// Tells which groups are missing from a database whose files are sound, if any are. `commit` is the last one of sled's file.

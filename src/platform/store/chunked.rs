@@ -27,7 +27,7 @@ const MAX_LENGTH: u64 = 4 << 30;
 const PIECE_KEY: usize = 1 + size_of::<u64>() + size_of::<u32>();
 
 pub const WHOLE: u8 = 0;
-const HEAD: u8 = 1;
+pub const HEAD: u8 = 1;
 
 /// Starts beyond every generation that an earlier process of this directory can have used.
 static GENERATION: LazyLock<AtomicU64> =

@@ -5,6 +5,7 @@
 //! | 1 | values without a checksum, events under their id; such a folder has no file |
 //! | 2 | every value in a frame with a checksum, events under the time of their acceptance |
 //! | 3 | the same, with a journal beside sled's file, and deliveries in a short form too |
+//! | 4 | the same, with neighbouring rows in blocks too |
 
 use super::{commit_mark, database};
 use std::{
@@ -14,10 +15,10 @@ use std::{
 };
 
 /// The format that this version reads and writes.
-pub const CURRENT: u32 = 3;
+pub const CURRENT: u32 = 4;
 
-/// A format that becomes the current one by its number alone.
-pub const WITHOUT_JOURNAL: u32 = 2;
+/// The oldest format that becomes the current one by its number alone.
+pub const SECOND: u32 = 2;
 
 /// The oldest format, which had no file.
 const FIRST: u32 = 1;

@@ -12,8 +12,14 @@ use super::{
     keys,
     log_file::LogFile,
     open, replacement,
+    row_block::{self, BlockReader},
 };
-use std::{collections::HashMap, io, path::Path};
+use std::{
+    collections::{BTreeSet, HashMap},
+    io,
+    ops::Bound::{Excluded, Included},
+    path::Path,
+};
 
 /// Damages that are told one by one; further ones are only counted.
 const TOLD: usize = 100;
@@ -72,6 +78,28 @@ impl RowsAtRest<'_> {
     }
 }
 
+/// The keys of the blocks of a broken database. One that is found as it once was may have rows that are in another block now.
+struct BlockStarts(BTreeSet<Vec<u8>>);
+
+impl BlockStarts {
+    fn read(log: &LogFile) -> io::Result<Self> {
+        let mut starts = BTreeSet::new();
+        if log.damage_count() > 0 {
+            log.rows(|key, _| {
+                if row_block::is_in_blocks(key) {
+                    starts.insert(key.to_vec());
+                }
+            })?;
+        }
+        Ok(Self(starts))
+    }
+
+    /// True unless another block than the one at `start` has the row.
+    fn is_row_of(&self, key: &[u8], start: &[u8]) -> bool {
+        start >= key || self.0.range::<[u8], _>((Excluded(start), Included(key))).next().is_none()
+    }
+}
+
 /// Visits every record that can be read, in no order if the database is damaged. The visitor may tell damages of its own.
 ///
 /// # Errors
@@ -122,21 +150,28 @@ pub fn inspect(
         log.rows(|key, _| times.see(key)).map_err(failed)?;
     }
     let (mut commit, mut digest, mut result) = (Commit::default(), Digest::default(), Ok(()));
-    let read = log.rows(|key, raw| {
-        if key.first() == Some(&keys::COMMIT) && found > 1 {
+    let (starts, mut blocks) = (BlockStarts::read(log).map_err(failed)?, BlockReader::new().map_err(failed)?);
+    let read = log.rows(|start, raw| {
+        if result.is_err() {
+            return;
+        }
+        if found == 1 {
+            result = read_row_of_format1(log, &times, start, raw, &mut inspection, &mut commit, &mut visit);
+            return;
+        }
+        if start.first() == Some(&keys::COMMIT) {
             commit = Commit::of_row(&raw.into()).unwrap_or_default();
             return;
         }
-        if rows.journal.contains_key(key) {
-            return;
-        }
-        digest.add(key, raw);
-        if result.is_ok() {
-            result = match found {
-                1 => read_row_of_format1(log, &times, key, raw, &mut inspection, &mut commit, &mut visit),
-                _ => read_row(&rows, key, raw, &mut inspection, &mut visit),
-            };
-        }
+        let block = match blocks.open(start, &raw.into()) {
+            Ok(block) => block,
+            Err(error) => return inspection.lose(&error),
+        };
+        let counted = |key: &[u8]| starts.is_row_of(key, start) && !rows.journal.contains_key(key);
+        result = block.iter().filter(|(key, _)| counted(key)).try_for_each(|(key, raw)| {
+            digest.add(key, raw);
+            read_row(&rows, key, raw, &mut inspection, &mut visit)
+        });
     });
     let read = read.and_then(|read| result.map(|()| read)).map_err(failed)?;
     for (key, raw) in rows.journal.iter().filter_map(|(key, raw)| Some((key, (*raw)?))) {

@@ -17,12 +17,8 @@
 //! tore off is therefore not told from damage here, but by the number beside the database ([`super::commit_mark`]).
 
 use super::{
-    StoreOpenError,
-    buffered_tree::{self, BufferedTree},
-    chunked::Value,
-    commit_mark::Commit,
-    database, keys,
-    row_changes::RowChanges,
+    StoreOpenError, block_tree::BlockTree, buffered_tree::BufferedTree, chunked::Value, commit_mark::Commit, database,
+    keys, row_changes::RowChanges,
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -146,27 +142,27 @@ impl JournalFile {
     }
 }
 
-/// Opens a sound database of the current format, with all groups of its journal.
-pub fn open(database: &Path) -> Result<sled::Db, StoreOpenError> {
-    let sled = database::open(database)?;
+/// Opens a sound database of the current format, with all groups of its journal. Its rows take about `stored` bytes in sled.
+pub fn open(database: &Path, stored: u64) -> Result<Arc<BlockTree>, StoreOpenError> {
+    let tree = BlockTree::new(database::open(database)?, stored);
     // sled panics on damage that it does not expect.
-    match catch_unwind(AssertUnwindSafe(|| replay(database, &sled))) {
-        Ok(Ok(())) => Ok(sled),
+    match catch_unwind(AssertUnwindSafe(|| replay(database, &tree))) {
+        Ok(Ok(())) => Ok(tree),
         Ok(Err(source)) => Err(StoreOpenError::Directory { path: database.to_owned(), source }),
         Err(_) => Err(StoreOpenError::damaged(database, "the database engine failed while it read it")),
     }
 }
 
 /// Hands sled everything in the journal. It has the earlier groups already, and perhaps a part of the later ones.
-fn replay(database: &Path, sled: &sled::Db) -> io::Result<()> {
-    let in_file = sled.get([keys::COMMIT])?.as_ref().and_then(Commit::of_row).unwrap_or_default();
+fn replay(database: &Path, tree: &BlockTree) -> io::Result<()> {
+    let in_file = tree.get(&[keys::COMMIT])?.as_ref().and_then(Commit::of_row).unwrap_or_default();
     let journal = JournalEnd::read(database)?.unless_older_than(in_file);
     if journal.first().is_none() {
         return Ok(());
     }
     log::info!("the last writes before a crash are taken from the journal");
-    let changes = journal.changes();
-    buffered_tree::hand_over(sled, changes.iter().map(|(key, value)| (*key, value.map(Value::from))))
+    let changes = BTreeMap::from_iter(journal.changes());
+    tree.apply(changes.iter().map(|(key, value)| (*key, value.map(Value::from))), |_, _| ())
 }
 
 /// The records up to the last one of a journal, without a gap between them.
@@ -291,6 +287,7 @@ fn take_length(bytes: &[u8]) -> Option<(u32, &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ops::Bound::Unbounded;
 
     fn changes(number: u64) -> RowChanges {
         let value = (!number.is_multiple_of(3)).then(|| vec![number as u8; number as usize % 50]);
@@ -379,7 +376,7 @@ mod tests {
         };
         let sled = database::open(database).unwrap();
         let file = File::open(database::file(database)).unwrap();
-        let tree = Arc::new(BufferedTree::new(sled.clone(), file));
+        let tree = Arc::new(BufferedTree::new(BlockTree::new(sled.clone(), 0), file));
         let mut journal = Journal::begin(database, tree.clone()).unwrap();
         journal.append(1, group(1, [("changed", value("old")), ("queued", value("a moment"))])).unwrap();
         journal.append(2, group(2, [("kept", value("kept")), ("deleted", value("late"))])).unwrap();
@@ -397,8 +394,8 @@ mod tests {
         journal.append(4, group(4, [("deleted", None), ("last", value("last"))])).unwrap();
         drop((journal, tree, sled));
         database::wait_until_closed(database).unwrap();
-        let sled = open(database).unwrap();
-        let rows = sled.iter().map(|row| row.unwrap()).filter(|(key, _)| **key != [keys::COMMIT]);
+        let tree = open(database, 0).unwrap();
+        let rows = tree.range(Unbounded, Unbounded).map(|row| row.unwrap()).filter(|(key, _)| **key != [keys::COMMIT]);
         let rows: Vec<_> = rows.map(|(key, value)| (key.to_vec(), Some(value.to_vec()))).collect();
         assert_eq!(
             rows,

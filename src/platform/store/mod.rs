@@ -10,6 +10,7 @@
 //! refused only until there is room again. A damaged record fails only its own readers: it can be replaced and deleted.
 
 mod batch;
+mod block_tree;
 mod buffered_tree;
 mod check;
 mod chunked;
@@ -35,6 +36,7 @@ mod replacement;
 mod restore_marker;
 mod rewrite;
 mod room;
+mod row_block;
 mod row_changes;
 mod scan;
 mod sled_sync;

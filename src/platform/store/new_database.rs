@@ -2,7 +2,9 @@
 //! when it is whole ([`replacement`]). Dropping it before deletes the folder.
 
 use super::{
-    StoreOpenError, chunked,
+    StoreOpenError,
+    block_tree::BlockTree,
+    chunked::{self, Value},
     commit_mark::{self, Commit},
     database,
     digest::Digest,
@@ -10,15 +12,23 @@ use super::{
     replacement::{self, Previous},
 };
 use std::{
+    collections::BTreeMap,
     io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
+
+/// Bytes of rows that are put into the database at once: neighbours go into one block then.
+const TOGETHER: usize = 4 << 20;
 
 /// A database that is being built.
 pub struct NewDatabase {
     // It is closed before its folder is deleted.
-    tree: sled::Db,
+    tree: Arc<BlockTree>,
     folder: UnfinishedFolder,
+    /// Rows that the tree does not have yet.
+    waiting: BTreeMap<Vec<u8>, Value>,
+    waiting_bytes: usize,
     rows: u64,
     digest: Digest,
 }
@@ -43,8 +53,9 @@ impl NewDatabase {
         let failed = |source| StoreOpenError::Directory { path: folder.path.clone(), source };
         replacement::delete_folder(&folder.path).map_err(failed)?;
         std::fs::create_dir_all(&folder.path).map_err(failed)?;
-        let tree = database::open(&folder.path)?;
-        Ok(Self { tree, folder, rows: 0, digest: Digest::default() })
+        let tree = BlockTree::new(database::open(&folder.path)?, 0);
+        let (waiting, digest) = (BTreeMap::new(), Digest::default());
+        Ok(Self { tree, folder, waiting, waiting_bytes: 0, rows: 0, digest })
     }
 
     /// The rows that store a value, several if it is large. They are made apart from [`Self::put_row`], so that another
@@ -68,12 +79,20 @@ impl NewDatabase {
     ///
     /// As [`Self::put`].
     pub fn put_row(&mut self, key: &[u8], raw: &[u8]) -> io::Result<()> {
-        if let Some(earlier) = self.tree.insert(key, raw)? {
+        if let Some(earlier) = self.waiting.insert(key.to_vec(), raw.into()) {
             self.digest.remove(key, &earlier);
         }
         self.digest.add(key, raw);
         self.rows += 1;
-        Ok(())
+        self.waiting_bytes += key.len() + raw.len();
+        if self.waiting_bytes > TOGETHER { self.put_waiting() } else { Ok(()) }
+    }
+
+    fn put_waiting(&mut self) -> io::Result<()> {
+        self.waiting_bytes = 0;
+        let waiting = std::mem::take(&mut self.waiting);
+        let rows = waiting.iter().map(|(key, raw)| (key.as_slice(), Some(raw.clone())));
+        self.tree.apply(rows, |key, earlier| self.digest.remove(key, earlier))
     }
 
     /// The number of rows so far.
@@ -93,9 +112,10 @@ impl NewDatabase {
     /// Like [`NewDatabase::finish`], and continues to number groups after `commit`.
     pub(super) fn finish_after(mut self, commit: u64) -> io::Result<FinishedDatabase> {
         let number = commit + 1;
+        self.put_waiting()?;
         let (key, row) = Commit { number, digest: self.digest }.row();
         self.put_row(&key, &row)?;
-        self.tree.flush()?;
+        self.put_waiting()?;
         let Self { tree, folder, .. } = self;
         drop(tree);
         let new = &folder.path;

@@ -63,7 +63,7 @@ impl Default for StoreOptions {
 
 impl StoreOptions {
     fn is_worth_compacting(&self, state: &DatabaseState) -> bool {
-        let limit = state.live.saturating_mul(self.compact_at.into());
+        let limit = state.stored.saturating_mul(self.compact_at.into());
         self.compact_at > 0 && state.size >= COMPACT_FROM && state.size > limit
     }
 }
@@ -100,7 +100,7 @@ pub fn open(directory: &Path, options: &StoreOptions) -> Result<OpenDatabase, St
     replacement::tidy(directory).map_err(failed)?;
     match found {
         format::CURRENT => {}
-        format::WITHOUT_JOURNAL => format::write(&path).map_err(failed)?,
+        format::SECOND.. => format::write(&path).map_err(failed)?,
         _ => {
             migrate(directory, found)?;
             state = check::check(directory, format::CURRENT)?;
@@ -110,7 +110,7 @@ pub fn open(directory: &Path, options: &StoreOptions) -> Result<OpenDatabase, St
         compact(directory, &state);
         state = check::check(directory, format::CURRENT)?;
     }
-    let sled = journal::open(&path)?;
+    let sled = journal::open(&path, state.stored)?;
     let file = File::open(database::file(&path)).map_err(failed)?;
     let tree = Arc::new(BufferedTree::new(sled, file));
     let groups = GroupLog {
@@ -132,16 +132,16 @@ fn migrate(directory: &Path, found: u32) -> Result<(), StoreOpenError> {
 
 /// Compacts the database. It is as sound as before if that fails, only large.
 fn compact(directory: &Path, state: &DatabaseState) {
-    let needed = state.live.saturating_mul(COMPACT_ROOM).saturating_add(COMPACT_MARGIN);
+    let needed = state.stored.saturating_mul(COMPACT_ROOM).saturating_add(COMPACT_MARGIN);
     if disk::free_bytes(directory).is_some_and(|free| free < needed) {
         log::warn!(
             "the database takes {} bytes for {} of data; to compact it, free {needed} bytes",
             state.size,
-            state.live
+            state.stored
         );
         return;
     }
-    log::info!("the database takes {} bytes for {} of data and is compacted", state.size, state.live);
+    log::info!("the database takes {} bytes for {} of data and is compacted", state.size, state.stored);
     match rewrite::compact(directory, &mut |rows| log::info!("{rows} rows are rewritten")) {
         Ok(done) => log::info!("the database takes {} bytes now", done.after),
         Err(error) => log::warn!("the database stays as large as it is: {error}"),
@@ -241,8 +241,8 @@ mod tests {
         std::fs::write(directory.path().join("sled/format"), "7\n").unwrap();
         let before = files(directory.path());
         let Err(error) = open(directory.path()) else { panic!("it opened") };
-        assert!(matches!(error, StoreOpenError::NewerFormat { found: 7, known: 3, .. }), "{error}");
-        assert!(error.to_string().contains("format 7") && error.to_string().contains("up to 3"), "{error}");
+        assert!(matches!(error, StoreOpenError::NewerFormat { found: 7, known: 4, .. }), "{error}");
+        assert!(error.to_string().contains("format 7") && error.to_string().contains("up to 4"), "{error}");
         assert_eq!(files(directory.path()), before);
     }
 
@@ -335,11 +335,11 @@ mod tests {
         std::fs::write(&format, "2\n").unwrap();
         let refused = StoreOptions { migration: Migration::Refused, ..StoreOptions::default() };
         let Err(error) = Store::open_with(directory.path(), &refused, Arc::default()) else { panic!("it opened") };
-        assert!(matches!(error, StoreOpenError::OlderFormat { found: 2, known: 3, .. }), "{error}");
+        assert!(matches!(error, StoreOpenError::OlderFormat { found: 2, known: 4, .. }), "{error}");
         let store = open(directory.path()).unwrap();
         assert_eq!(rows(&store), expected);
         close(store).await;
-        assert_eq!(std::fs::read_to_string(&format).unwrap(), "3\n");
+        assert_eq!(std::fs::read_to_string(&format).unwrap(), "4\n");
         assert!(!directory.path().join("sled.format-2").exists());
     }
 

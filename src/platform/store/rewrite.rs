@@ -10,6 +10,7 @@ use super::{
 };
 use std::{
     io,
+    ops::Bound::Unbounded,
     path::Path,
     time::{Duration, Instant},
 };
@@ -33,12 +34,12 @@ pub fn compact(directory: &Path, progress: &mut RewriteProgress<'_>) -> Result<C
     let path = database::path(directory);
     let failed = |source| StoreOpenError::Directory { path: path.clone(), source };
     let before = size(&path).map_err(failed)?;
-    let tree = journal::open(&path)?;
-    let commit = tree.get([keys::COMMIT]).map_err(|error| failed(error.into()))?;
+    let tree = journal::open(&path, 0)?;
+    let commit = tree.get(&[keys::COMMIT]).map_err(|error| failed(error.into()))?;
     let commit = commit.as_ref().and_then(Commit::of_row).unwrap_or_default().number;
     let mut new = NewDatabase::create(directory)?;
     let mut report = Report::new(progress);
-    let copied: io::Result<()> = tree.iter().try_for_each(|row| {
+    let copied: io::Result<()> = tree.range(Unbounded, Unbounded).try_for_each(|row| {
         let (key, raw) = row?;
         new.put_row(&key, &raw)?;
         report.rows(new.rows());

@@ -1,16 +1,20 @@
 //! Room for new records: on the disk, and in the space that deleted records have left in the database file.
 
-/// Bytes of sled's file that a byte of live rows takes at most before freed space is used again.
-const USED_PER_LIVE: u64 = 3;
+/// Bytes of sled's file that a byte of stored rows takes at most before freed space is used again.
+const USED_PER_STORED: u64 = 3;
 
 /// Bytes that are free on the disk itself before a record is added, if `keep_free` is not less: sled may extend its file
 /// although there is unused space in it.
 const FREE: u64 = 16 << 20;
 
-/// Bytes of all rows, nearly, and of sled's file.
+/// Sizes of the data, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreSizes {
+    /// All rows, nearly.
     pub live: u64,
+    /// The rows as sled has them, in blocks.
+    pub stored: u64,
+    /// sled's file.
     pub file: u64,
 }
 
@@ -33,14 +37,18 @@ impl StoreRoom {
     /// True if there is room once this many bytes of records are deleted. The file does not shrink, so the space that they
     /// leave in it must be enough.
     pub fn is_enough_without(self, deleted: u64) -> bool {
-        let sizes = StoreSizes { live: self.sizes.live.saturating_sub(deleted), ..self.sizes };
+        let StoreSizes { live, stored, .. } = self.sizes;
+        let left = live.saturating_sub(deleted);
+        // The rows that go are compressed as well as those that stay.
+        let stored = u128::from(stored) * u128::from(left) / u128::from(live.max(1));
+        let sizes = StoreSizes { live: left, stored: stored as u64, ..self.sizes };
         !Self { sizes, ..self }.is_short()
     }
 
     /// Bytes of sled's file that deleted rows have left for new ones. sled does not tell, but lets a file grow only if
-    /// less than half of what it holds is unused, so what is beyond a multiple of the live rows is.
+    /// less than half of what it holds is unused, so what is beyond a multiple of the stored rows is.
     const fn reusable(self) -> u64 {
-        self.sizes.file.saturating_sub(self.sizes.live.saturating_mul(USED_PER_LIVE))
+        self.sizes.file.saturating_sub(self.sizes.stored.saturating_mul(USED_PER_STORED))
     }
 }
 
@@ -51,7 +59,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn room(free: u64, keep_free: u64, live: u64, file: u64) -> StoreRoom {
-        let sizes = StoreSizes { live: live * MIB, file: file * MIB };
+        let sizes = StoreSizes { live: live * MIB, stored: live * MIB, file: file * MIB };
         StoreRoom { free: free * MIB, keep_free: keep_free * MIB, sizes }
     }
 

@@ -64,7 +64,8 @@ impl StoreState {
     }
 
     pub fn sizes(&self) -> StoreSizes {
-        StoreSizes { live: self.live.load(Ordering::Relaxed), file: self.tree.file_bytes() }
+        let live = self.live.load(Ordering::Relaxed);
+        StoreSizes { live, stored: self.tree.stored_bytes(), file: self.tree.file_bytes() }
     }
 
     /// Counts the rows of a group that was written.

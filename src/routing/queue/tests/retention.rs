@@ -51,7 +51,11 @@ async fn while_the_disk_is_short_of_room_the_oldest_settled_history_goes_a_quart
     let before = fixture.engine.history_bytes();
     let shortened = || {
         let live = fixture.engine.history_bytes();
-        let room = StoreRoom { free: 63 << 20, keep_free: 64 << 20, sizes: StoreSizes { live, file: 2 * before } };
+        let room = StoreRoom {
+            free: 63 << 20,
+            keep_free: 64 << 20,
+            sizes: StoreSizes { live, stored: live, file: 2 * before },
+        };
         retention.short_of_room(live, room).unwrap()
     };
     assert_eq!(fixture.engine.prune(shortened()).await.unwrap(), 11);
@@ -77,7 +81,7 @@ fn history_is_kept_if_the_disk_would_be_short_of_room_without_it() {
     let room = |free: u64| StoreRoom {
         free: free << 20,
         keep_free: 64 << 20,
-        sizes: StoreSizes { live: 40 << 20, file: 60 << 20 },
+        sizes: StoreSizes { live: 40 << 20, stored: 40 << 20, file: 60 << 20 },
     };
     // Without 39 MiB of the history, 57 MiB of the file can be used again.
     assert_eq!(retention.short_of_room(40 << 20, room(16)).map(|retention| retention.bytes), Some(30 << 20));
