@@ -375,13 +375,13 @@ fn a_broken_or_newer_backup_is_told_in_one_line_and_restores_nothing() {
     success(&daemon.svc(&["backup", &file]));
     let whole = std::fs::read(&path).unwrap();
     let text = String::from_utf8(zstd::decode_all(&*whole).unwrap()).unwrap();
-    let newer = zstd::encode_all(text.replacen("\"format\":3", "\"format\":99", 1).as_bytes(), 1).unwrap();
+    let newer = zstd::encode_all(text.replacen("\"format\":4", "\"format\":99", 1).as_bytes(), 1).unwrap();
     let cut = whole[..whole.len() - 20].to_vec();
     let (data, data_text) = path_in(&directory, "data");
     for (content, words) in [
         (cut, &["incomplete"][..]),
         ([&whole[..], b"x"].concat(), &["more after its last line"]),
-        (newer, &["version 99", "version 3"]),
+        (newer, &["version 99", "version 4"]),
         (b"PK".to_vec(), &["no backup of svc"]),
     ] {
         std::fs::write(&path, content).unwrap();

@@ -6,6 +6,7 @@ use super::{
     chunked::{self, Framed, Value},
     digest::Digest,
     keys,
+    room::LiveGrowth,
     row_changes::RowChanges,
 };
 use std::ops::Bound::{Excluded, Included};
@@ -15,8 +16,7 @@ pub struct Batch<'a> {
     tree: &'a BufferedTree,
     writes: RowChanges,
     bytes: usize,
-    /// Bytes of rows that the group adds, less those that it removes.
-    growth: i64,
+    growth: LiveGrowth,
     digest: Digest,
     /// The database could not be read while the writes were gathered. The group is not written then, because the pages
     /// that could not be read are those that it would change.
@@ -25,7 +25,14 @@ pub struct Batch<'a> {
 
 impl<'a> Batch<'a> {
     pub(super) fn new(tree: &'a BufferedTree) -> Self {
-        Self { tree, writes: RowChanges::new(), bytes: 0, growth: 0, digest: Digest::default(), fault: None }
+        Self {
+            tree,
+            writes: RowChanges::new(),
+            bytes: 0,
+            growth: LiveGrowth::default(),
+            digest: Digest::default(),
+            fault: None,
+        }
     }
 
     /// Puts a value under a key, over the previous value if there is one.
@@ -46,7 +53,7 @@ impl<'a> Batch<'a> {
     #[cfg(test)]
     pub(super) fn put_raw(&mut self, key: Vec<u8>, raw: &[u8]) {
         self.remove_old(&key);
-        self.growth += row_size(&key, raw);
+        self.growth.add(&key, raw.len());
         self.digest.add(&key, raw);
         self.writes.insert(key, Some(raw.to_vec()));
     }
@@ -63,7 +70,7 @@ impl<'a> Batch<'a> {
         let key = key.into();
         let raw = chunked::whole(&key, value);
         debug_assert!(!self.raw(&key).is_ok_and(|found| found.as_deref() != Some(&raw[..])), "the value is known");
-        self.growth -= row_size(&key, &raw);
+        self.growth.remove(&key, raw.len());
         self.digest.remove(&key, &raw);
         self.writes.insert(key, None);
     }
@@ -99,7 +106,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Bytes of rows that the group adds, less those that it removes.
-    pub(super) const fn growth(&self) -> i64 {
+    pub(super) const fn growth(&self) -> LiveGrowth {
         self.growth
     }
 
@@ -129,7 +136,7 @@ impl<'a> Batch<'a> {
     fn add(&mut self, key: Vec<u8>, value: &[u8]) {
         self.bytes += value.len();
         for (key, raw) in chunked::writes(key, value) {
-            self.growth += row_size(&key, &raw);
+            self.growth.add(&key, raw.len());
             self.digest.add(&key, &raw);
             self.writes.insert(key, Some(raw));
         }
@@ -162,12 +169,12 @@ impl<'a> Batch<'a> {
                 return;
             }
         };
-        self.growth -= row_size(key, &raw);
+        self.growth.remove(key, raw.len());
         self.digest.remove(key, &raw);
         match chunked::read(key, &raw) {
             Ok(Framed::Whole(_)) => {}
             Ok(Framed::Pieces(head)) => {
-                self.growth -= head.size(key).cast_signed();
+                self.growth.all -= head.size(key).cast_signed();
                 self.writes.extend(head.keys(key).map(|key| (key, None)));
             }
             Err(_) => {
@@ -184,7 +191,7 @@ impl<'a> Batch<'a> {
         for (key, value) in self.writes.iter_mut().filter(|(key, _)| key.starts_with(prefix) && wanted(key)) {
             if let Some(value) = value.take() {
                 found += 1;
-                self.growth -= row_size(key, &value);
+                self.growth.remove(key, value.len());
                 self.digest.remove(key, &value);
             }
         }
@@ -192,14 +199,10 @@ impl<'a> Batch<'a> {
             let (key, value) = row.map_err(StoreError::unreadable)?;
             if wanted(&key) && self.writes.insert(key.to_vec(), None).is_none() {
                 found += 1;
-                self.growth -= row_size(&key, &value);
+                self.growth.remove(&key, value.len());
                 self.digest.remove(&key, &value);
             }
         }
         Ok(found)
     }
-}
-
-fn row_size(key: &[u8], raw: &[u8]) -> i64 {
-    (key.len() + raw.len()) as i64
 }

@@ -1,13 +1,17 @@
 //! sled's tree with some kinds of rows in blocks ([`row_block`]): reads find the block of a row, writes change whole blocks.
 //!
-//! A row is in the last block that begins at its key or before it. The rows of a block therefore end before the next block begins, and what
-//! moves rows from one block to another is one step for readers and for the disk. Rows move only to blocks with higher keys, so that a
-//! reader who goes through the tree meanwhile misses none.
+//! A row is in the last block that begins at its key or before it, and the rows of a block end before the next block begins. That holds at
+//! every moment, for readers and after a crash:
+//!
+//! 1. A block is replaced by several in one batch. sled applies a batch under a lock that each of its reads takes, and recovers it as a whole.
+//! 2. Rows move only to blocks with higher keys, so that a reader who goes through the tree meanwhile misses none.
+//! 3. A block is deleted with its last row; rows that come into its range later go to the block before it.
+//! 4. New blocks that replace none have only rows that readers find in a buffer, and a crash in the journal.
 
 use super::{
     chunked::Value,
     keys,
-    row_block::{self, BlockReader, BlockWriter, CONTENT, Row, RowBlock, STORED},
+    row_block::{self, BlockReader, BlockWriter, MAX_CONTENT, MAX_SEALED, Row, RowBlock},
 };
 use parking_lot::Mutex;
 use std::{
@@ -16,31 +20,36 @@ use std::{
         Bound::{self, Excluded, Included, Unbounded},
         RangeBounds as _,
     },
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
 };
 
 /// Bytes that sled is handed before they are put on disk, with so many for each row beside its key and value. sled keeps what is not on
 /// disk in memory, and a power cut tears off no more of its file than the check of that file takes for torn.
-const UNSYNCED: usize = 1 << 20;
-const ROW: usize = 256;
+const MAX_UNSYNCED: usize = 1 << 20;
+const ROW_OVERHEAD: usize = 256;
 
 /// A block from this size on is left as it is when rows come behind its last one.
-const FULL: usize = STORED * 3 / 4;
+const FULL: usize = MAX_SEALED * 3 / 4;
 
-/// Bytes of rows from which changes of one block are made in several steps: readers wait for the end of each.
-const RUN: usize = 64 << 10;
+/// Bytes of values from which changes of one block are made in several steps: readers wait for the end of each.
+const STEP: usize = 64 << 10;
 
-/// Blocks that are kept decompressed. Readers of neighbouring rows come one after the other.
-const OPEN_BLOCKS: usize = 4;
+/// Blocks of each kind that are kept decompressed. Readers of neighbouring rows come one after the other.
+const OPEN_BLOCKS: usize = 2;
 
 pub struct BlockTree {
     sled: sled::Db,
-    open_blocks: [Mutex<OpenBlock>; OPEN_BLOCKS],
-    /// Bytes of all rows that sled has, nearly.
-    stored: AtomicU64,
+    open_blocks: [Mutex<OpenBlock>; OPEN_BLOCKS * row_block::KINDS.len()],
+    sizes: Mutex<BlockSizes>,
+}
+
+/// Bytes of the rows in blocks, keys included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockSizes {
+    /// The rows themselves.
+    pub content: u64,
+    /// What sled has for them.
+    pub sealed: u64,
 }
 
 /// A block that was read.
@@ -54,14 +63,13 @@ struct OpenBlock {
 type Change<'a> = (&'a [u8], Option<Value>);
 
 impl BlockTree {
-    /// `stored` is the number of bytes that the rows take in sled.
-    pub fn new(sled: sled::Db, stored: u64) -> Arc<Self> {
-        Arc::new(Self { sled, open_blocks: Default::default(), stored: AtomicU64::new(stored) })
+    /// `sizes` are those of the blocks that sled has.
+    pub fn new(sled: sled::Db, sizes: BlockSizes) -> Arc<Self> {
+        Arc::new(Self { sled, open_blocks: Default::default(), sizes: Mutex::new(sizes) })
     }
 
-    /// The bytes that all rows take in sled, nearly.
-    pub fn stored_bytes(&self) -> u64 {
-        self.stored.load(Ordering::Relaxed)
+    pub fn sizes(&self) -> BlockSizes {
+        *self.sizes.lock()
     }
 
     pub fn get(&self, key: &[u8]) -> sled::Result<Option<Value>> {
@@ -74,28 +82,28 @@ impl BlockTree {
 
     /// The rows of a range, in order. Rows that are put or deleted meanwhile may be among them or not.
     pub fn range(self: &Arc<Self>, low: Bound<Value>, high: Bound<Value>) -> BlockRows {
-        let behind = Some(high.clone());
+        let unread_end = Some(high.clone());
         BlockRows {
             tree: self.clone(),
             blocks: None,
             front: Vec::new().into_iter(),
             back: Vec::new(),
-            behind,
+            unread_end,
             low,
             high,
         }
     }
 
-    /// Makes some changes, which are in the order of their keys, and puts them on disk. The number of the last group comes when all
-    /// the others are there. `replaced` is told of each row that was there under the key of a change.
+    /// Makes some changes, which are in the order of their keys, and puts them on disk; the number of the last group after all others.
+    /// `replaced` is told of each row that was there under the key of a change.
     pub fn apply<'a>(
         &self,
         changes: impl Iterator<Item = Change<'a>>,
         replaced: impl FnMut(&[u8], &[u8]),
     ) -> io::Result<()> {
         let mut writer =
-            TreeWriter { tree: self, blocks: BlockWriter::new()?, content: CONTENT, unsynced: 0, replaced };
-        let mut number = None;
+            TreeWriter { tree: self, blocks: BlockWriter::new()?, target: MAX_CONTENT, unsynced: 0, replaced };
+        let (mut number, mut kind) = (None, None);
         let mut changes = changes.peekable();
         while let Some((key, value)) = changes.next() {
             if *key == [keys::COMMIT] {
@@ -108,11 +116,15 @@ impl BlockTree {
                 }
                 continue;
             }
+            // Rows of another kind are compressed in another ratio.
+            if kind.replace(key[0]) != Some(key[0]) {
+                writer.target = MAX_CONTENT;
+            }
             let end = self.sled.range::<&[u8], _>((Excluded(key), Excluded(&[key[0] + 1][..]))).next().transpose()?;
             let is_before_end = |key: &[u8]| end.as_ref().is_none_or(|(end, _)| *key < **end);
             let size = |value: &Option<Value>| value.as_ref().map_or(0, |value| value.len());
             let (mut run_bytes, mut run) = (size(&value), vec![(key, value)]);
-            while run_bytes < RUN
+            while run_bytes < STEP
                 && let Some(next) = changes.next_if(|(next, _)| next[0] == key[0] && is_before_end(next))
             {
                 run_bytes += size(&next.1);
@@ -132,12 +144,13 @@ impl BlockTree {
         self.sled.range(&key[..1]..=key).next_back().transpose()
     }
 
-    fn open(&self, start: &Value, stored: &Value) -> sled::Result<RowBlock> {
-        let slot = crc32fast::hash(start) as usize % OPEN_BLOCKS;
+    fn open(&self, start: &Value, sealed: &Value) -> sled::Result<RowBlock> {
+        let kind = row_block::KINDS.iter().position(|kind| start.first() == Some(kind)).unwrap_or(0);
+        let slot = kind * OPEN_BLOCKS + crc32fast::hash(start) as usize % OPEN_BLOCKS;
         let mut slot = self.open_blocks[slot].lock();
         // The kept value keeps its address from being used again.
         if let Some((last, block)) = &slot.last
-            && std::ptr::eq(last.as_ref(), stored.as_ref())
+            && std::ptr::eq(last.as_ref(), sealed.as_ref())
         {
             return Ok(block.clone());
         }
@@ -145,9 +158,9 @@ impl BlockTree {
             Some(reader) => reader,
             none => none.insert(BlockReader::new()?),
         };
-        let block = reader.open(start, stored).map_err(|error| sled::Error::Io(io::Error::other(error)))?;
+        let block = reader.open(start, sealed).map_err(|error| sled::Error::Io(io::Error::other(error)))?;
         if let RowBlock::Several(_) = block {
-            slot.last = Some((stored.clone(), block.clone()));
+            slot.last = Some((sealed.clone(), block.clone()));
         }
         Ok(block)
     }
@@ -157,8 +170,8 @@ impl BlockTree {
 struct TreeWriter<'a, F> {
     tree: &'a BlockTree,
     blocks: BlockWriter,
-    /// Bytes of rows that made a full block lately.
-    content: usize,
+    /// Bytes of rows that should make a full block, by those before.
+    target: usize,
     unsynced: usize,
     replaced: F,
 }
@@ -178,20 +191,23 @@ impl<F: FnMut(&[u8], &[u8])> TreeWriter<'_, F> {
         if new.is_empty() && changed.is_empty() {
             return Ok(());
         }
-        let is_behind_all = new.first().is_none_or(|(new, _)| rows.last().is_none_or(|(kept, _)| kept < new));
+        self.count_content(&new, &changed);
+        let follows = new.first().is_none_or(|(new, _)| rows.last().is_none_or(|(kept, _)| kept < new));
         match block {
-            Some((start, stored)) if stored.len() < FULL || !changed.is_empty() || !is_behind_all => {
-                rows.extend(new);
-                if is_behind_all {
-                    self.replace(&start, &stored, &rows, self.content)?;
-                } else {
-                    rows.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+            Some((start, sealed)) if sealed.len() < FULL || !changed.is_empty() || !follows => {
+                let target = match () {
+                    // What is left of a block fits into one.
+                    () if new.is_empty() => usize::MAX / 2,
                     // More rows are likely to come between these.
-                    self.replace(&start, &stored, &rows, self.content * 3 / 4)?;
-                }
+                    () if !follows && new.len() > changed.len() => self.target * 3 / 4,
+                    () => self.target,
+                };
+                rows.extend(new);
+                rows.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+                self.replace(&start, &sealed, &rows, target)?;
             }
             _ => {
-                for (key, sealed) in self.seal(None, &new, self.content)? {
+                for (key, sealed) in self.split(None, &new, self.target)? {
                     self.put_row(&key, Some(sealed))?;
                 }
             }
@@ -201,14 +217,14 @@ impl<F: FnMut(&[u8], &[u8])> TreeWriter<'_, F> {
     }
 
     /// Puts blocks of these rows in the place of one, in one step.
-    fn replace(&mut self, start: &Value, stored: &Value, rows: &[Row], content: usize) -> io::Result<()> {
-        let mut blocks = self.seal(Some(start), rows, content)?;
+    fn replace(&mut self, start: &Value, old: &Value, rows: &[Row], target: usize) -> io::Result<()> {
+        let mut blocks = self.split(Some(start), rows, target)?;
         if blocks.len() < 2 {
             self.put_row(start, blocks.pop().map(|(_, sealed)| sealed))?;
             return Ok(());
         }
         let mut batch = sled::Batch::default();
-        self.count(start, Some(stored), None);
+        self.count(start, Some(old), None);
         for (key, sealed) in blocks {
             self.count(&key, None, Some(&sealed));
             batch.insert(key, sealed);
@@ -217,28 +233,28 @@ impl<F: FnMut(&[u8], &[u8])> TreeWriter<'_, F> {
         self.sync_if_due()
     }
 
-    /// Makes blocks of rows, with about so many bytes of rows in each. The first one begins at `start`, or with its first row.
-    fn seal(&mut self, start: Option<&Value>, mut rows: &[Row], mut content: usize) -> io::Result<Vec<(Value, Value)>> {
+    /// Makes blocks of rows, with about `target` bytes of rows in each. The first one begins at `start`, or with its first row.
+    fn split(&mut self, start: Option<&Value>, mut rows: &[Row], mut target: usize) -> io::Result<Vec<(Value, Value)>> {
         let mut blocks = Vec::new();
         while let Some((first, _)) = rows.first() {
             let start = start.filter(|_| blocks.is_empty()).unwrap_or(first);
             // All of them, if they are few more than in a full block.
-            let mut fitting = fitting_rows(rows, content + content / 4);
+            let mut fitting = fitting_rows(rows, target + target / 4);
             if fitting < rows.len() {
-                fitting = fitting_rows(rows, content).max(1);
+                fitting = fitting_rows(rows, target).max(1);
             }
             let mut sealed = self.blocks.seal(start, &rows[..fitting])?;
-            while sealed.len() > STORED && fitting > 1 {
+            while sealed.len() > MAX_SEALED && fitting > 1 {
                 // A tenth less than what should fit, because the ratio of the part is not that of the whole.
                 let size: usize = rows[..fitting].iter().map(row_block::size).sum();
-                content = size * STORED / sealed.len() * 9 / 10;
-                self.content = content;
-                fitting = fitting_rows(&rows[..fitting - 1], content).max(1);
+                target = size * MAX_SEALED / sealed.len() * 9 / 10;
+                self.target = target;
+                fitting = fitting_rows(&rows[..fitting - 1], target).max(1);
                 sealed = self.blocks.seal(start, &rows[..fitting])?;
             }
             if sealed.len() < FULL && fitting < rows.len() {
-                content = (content * 5 / 4).min(CONTENT);
-                self.content = self.content.max(content);
+                target = (target * 5 / 4).min(MAX_CONTENT);
+                self.target = self.target.max(target);
             }
             blocks.push((start.clone(), sealed.into()));
             rows = &rows[fitting..];
@@ -259,13 +275,21 @@ impl<F: FnMut(&[u8], &[u8])> TreeWriter<'_, F> {
 
     fn count(&mut self, key: &[u8], old: Option<&Value>, new: Option<&Value>) {
         let size = |value: Option<&Value>| value.map_or(0, |value| key.len() + value.len());
-        self.unsynced += ROW + key.len() + size(new);
-        let stored = self.tree.stored_bytes().saturating_add(size(new) as u64);
-        self.tree.stored.store(stored.saturating_sub(size(old) as u64), Ordering::Relaxed);
+        self.unsynced += ROW_OVERHEAD + key.len() + size(new);
+        if row_block::is_in_blocks(key) {
+            let mut sizes = self.tree.sizes.lock();
+            sizes.sealed = (sizes.sealed + size(new) as u64).saturating_sub(size(old) as u64);
+        }
+    }
+
+    fn count_content(&self, new: &[Row], old: &[Row]) {
+        let size = |rows: &[Row]| rows.iter().map(|(key, value)| (key.len() + value.len()) as u64).sum::<u64>();
+        let mut sizes = self.tree.sizes.lock();
+        sizes.content = (sizes.content + size(new)).saturating_sub(size(old));
     }
 
     fn sync_if_due(&mut self) -> io::Result<()> {
-        if self.unsynced > UNSYNCED {
+        if self.unsynced > MAX_UNSYNCED {
             self.tree.sled.flush()?;
             self.unsynced = 0;
         }
@@ -289,11 +313,11 @@ pub struct BlockRows {
     tree: Arc<BlockTree>,
     /// The blocks from the first one on, once it was searched for.
     blocks: Option<sled::Iter>,
-    /// Rows of a block that was read from either end, of which some may be outside of what is left.
+    /// Rows of a block that was read from either end, of which some may have been returned from the other one.
     front: std::vec::IntoIter<Row>,
     back: Vec<Row>,
     /// The end of the blocks that were not read from the end; `None` if all were.
-    behind: Option<Bound<Value>>,
+    unread_end: Option<Bound<Value>>,
     /// The range that is left.
     low: Bound<Value>,
     high: Bound<Value>,
@@ -302,6 +326,12 @@ pub struct BlockRows {
 impl BlockRows {
     fn is_left(&self, key: &Value) -> bool {
         (self.low.as_ref(), self.high.as_ref()).contains(key)
+    }
+
+    /// The rows of a block that are in what is left of the range.
+    fn left_of(&self, start: &Value, sealed: &Value) -> sled::Result<Vec<Row>> {
+        let (low, high) = (self.low.as_ref().map(AsRef::as_ref), self.high.as_ref().map(AsRef::as_ref));
+        Ok(self.tree.open(start, sealed)?.rows_between(low, high))
     }
 
     /// The bound from which sled's rows hold rows of the range: the block that has the first of them may begin before it.
@@ -328,8 +358,8 @@ impl BlockRows {
                 self.blocks = Some(self.tree.sled.range((first, self.high.clone())));
             }
             let Some(block) = self.blocks.as_mut().and_then(Iterator::next) else { return Ok(None) };
-            let (start, stored) = block?;
-            self.front = self.tree.open(&start, &stored)?.rows().into_iter();
+            let (start, sealed) = block?;
+            self.front = self.left_of(&start, &sealed)?.into_iter();
         }
     }
 
@@ -341,16 +371,16 @@ impl BlockRows {
                     return Ok(Some(row));
                 }
             }
-            let Some(behind) = self.behind.take() else { return Ok(None) };
+            let Some(end) = self.unread_end.take() else { return Ok(None) };
             let first = self.first_block()?;
             // Each block is searched for anew: rows that are moved meanwhile go to blocks behind theirs.
-            if is_empty(&first, &behind) {
+            if is_empty(&first, &end) {
                 return Ok(None);
             }
-            let Some(block) = self.tree.sled.range((first, behind)).next_back() else { return Ok(None) };
-            let (start, stored) = block?;
-            self.back = self.tree.open(&start, &stored)?.rows();
-            self.behind = Some(Excluded(start));
+            let Some(block) = self.tree.sled.range((first, end)).next_back() else { return Ok(None) };
+            let (start, sealed) = block?;
+            self.back = self.left_of(&start, &sealed)?;
+            self.unread_end = Some(Excluded(start));
         }
     }
 }
@@ -385,7 +415,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn tree(directory: &std::path::Path) -> Arc<BlockTree> {
-        BlockTree::new(sled::Config::new().path(directory).open().unwrap(), 0)
+        BlockTree::new(sled::Config::new().path(directory).open().unwrap(), BlockSizes::default())
     }
 
     /// The key of a row in blocks, or of one that is not.
@@ -435,7 +465,7 @@ mod tests {
             let (start, stored) = row.unwrap();
             assert!(last.as_ref().is_none_or(|last| *last < start), "a row is behind the beginning of the next block");
             let rows = tree.open(&start, &stored).unwrap().rows();
-            assert!(rows.len() == 1 || stored.len() <= STORED, "{} bytes of {} rows", stored.len(), rows.len());
+            assert!(rows.len() == 1 || stored.len() <= MAX_SEALED, "{} bytes of {} rows", stored.len(), rows.len());
             assert!(rows.is_sorted_by(|one, other| one.0 < other.0) && rows[0].0 >= start);
             last = Some(rows.last().unwrap().0.clone());
         }
@@ -469,8 +499,11 @@ mod tests {
                 prop_assert_eq!(replaced, expected);
                 check_blocks(&tree);
             }
-            let stored = tree.sled.iter().map(|row| row.map(|(key, value)| key.len() + value.len()).unwrap()).sum::<usize>();
-            prop_assert_eq!(tree.stored_bytes(), stored as u64);
+            let size = |(key, value): &Row| (key.len() + value.len()) as u64;
+            let sealed = tree.sled.iter().map(Result::unwrap).filter(|(key, _)| row_block::is_in_blocks(key));
+            let content = model.iter().filter(|(key, _)| row_block::is_in_blocks(key));
+            let content = content.map(|(key, value)| (key.len() + value.len()) as u64).sum();
+            prop_assert_eq!(tree.sizes(), BlockSizes { content, sealed: sealed.map(|row| size(&row)).sum() });
             for n in 0..1200 {
                 prop_assert_eq!(tree.get(&key(n)).unwrap(), model.get(&key(n)).cloned());
             }

@@ -6,7 +6,7 @@
 //! first, the newest first.
 
 use super::{
-    block_tree::{self, BlockRows, BlockTree},
+    block_tree::{self, BlockRows, BlockSizes, BlockTree},
     chunked::Value,
     keys,
     row_changes::RowChanges,
@@ -25,7 +25,7 @@ use std::{
 };
 
 pub struct BufferedTree {
-    sled: Arc<BlockTree>,
+    tree: Arc<BlockTree>,
     /// A handle to sled's file.
     file: File,
     buffers: RwLock<Buffers>,
@@ -42,8 +42,8 @@ type Buffer = RwLock<BTreeMap<Value, Option<Value>>>;
 
 impl BufferedTree {
     /// `file` is sled's.
-    pub fn new(sled: Arc<BlockTree>, file: File) -> Self {
-        Self { sled, file, buffers: RwLock::new(Buffers { current: Arc::default(), full: None }) }
+    pub fn new(tree: Arc<BlockTree>, file: File) -> Self {
+        Self { tree, file, buffers: RwLock::new(Buffers { current: Arc::default(), full: None }) }
     }
 
     /// The bytes of sled's file.
@@ -51,9 +51,9 @@ impl BufferedTree {
         self.file.metadata().map_or(0, |file| file.len())
     }
 
-    /// The bytes that the rows take in sled's file, nearly.
-    pub fn stored_bytes(&self) -> u64 {
-        self.sled.stored_bytes()
+    /// The bytes of the rows in blocks that sled has.
+    pub fn block_sizes(&self) -> BlockSizes {
+        self.tree.sizes()
     }
 
     pub fn get(&self, key: impl AsRef<[u8]>) -> sled::Result<Option<Value>> {
@@ -67,14 +67,14 @@ impl BufferedTree {
             }
         }
         // What was in no buffer is in sled: a buffer is let go only after sled or the newer one has all its rows.
-        self.sled.get(key)
+        self.tree.get(key)
     }
 
     /// The rows of a range, in order. Rows that are put or deleted meanwhile may be among them or not.
     pub fn range(&self, low: Bound<Value>, high: Bound<Value>) -> TreeRows {
         // The buffers first: they keep their rows for this reader, also when sled has them.
         let buffers = self.buffers.read().newest_first().cloned().collect();
-        let sled = self.sled.range(low.clone(), high.clone());
+        let sled = self.tree.range(low.clone(), high.clone());
         TreeRows { sled, first: None, last: None, buffers, low, high }
     }
 
@@ -118,7 +118,7 @@ impl BufferedTree {
         // A row that was changed again is left to the newer buffer, whose groups are in the journal: readers find it there, and a start
         // after a crash does too. So little of what is queued for a moment between two buffers reaches sled.
         let last = changes.iter().filter(|(key, _)| is_number(key) || !newer.read().contains_key(*key));
-        self.sled.apply(last.map(|(key, value)| (&**key, value.clone())), |_, _| ())?;
+        self.tree.apply(last.map(|(key, value)| (&**key, value.clone())), |_, _| ())?;
         drop(changes);
         self.buffers.write().full = None;
         Ok(())
@@ -281,7 +281,7 @@ mod tests {
 
     fn tree(directory: &std::path::Path) -> BufferedTree {
         let sled = sled::Config::new().path(directory).open().unwrap();
-        BufferedTree::new(BlockTree::new(sled, 0), File::open(directory.join("db")).unwrap())
+        BufferedTree::new(BlockTree::new(sled, BlockSizes::default()), File::open(directory.join("db")).unwrap())
     }
 
     /// One step of the test: a change, or the way of a buffer into sled.

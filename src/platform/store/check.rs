@@ -2,6 +2,7 @@
 
 use super::{
     StoreOpenError,
+    block_tree::BlockSizes,
     chunked::Value,
     commit_mark::{self, Commit},
     database,
@@ -11,7 +12,8 @@ use super::{
     keys,
     log_file::LogFile,
     rewrite,
-    row_block::BlockReader,
+    room::LiveBytes,
+    row_block::{self, BlockReader},
 };
 use std::{io, path::Path};
 
@@ -19,10 +21,12 @@ use std::{io, path::Path};
 #[derive(Clone, Copy, Debug)]
 pub struct DatabaseState {
     pub commit: Commit,
-    /// Bytes of all rows.
-    pub live: u64,
+    /// Bytes of all rows, and of those in blocks.
+    pub live: LiveBytes,
+    /// The blocks of sled's file.
+    pub blocks: BlockSizes,
     /// Bytes of sled's file that are in use.
-    pub stored: u64,
+    pub log_bytes: u64,
     /// Bytes of its files.
     pub size: u64,
 }
@@ -55,18 +59,20 @@ pub fn check(directory: &Path, format: u32) -> Result<DatabaseState, StoreOpenEr
         return Err(StoreOpenError::damaged(&path, &reason));
     }
     let commit = journal.last().unwrap_or(commit);
-    let stored = log.live_bytes();
-    let mut live = stored;
+    let (mut live, mut sizes) = (LiveBytes::default(), BlockSizes::default());
     if format > 1 {
         let (changes, mut digest) = (journal.changes(), Digest::default());
-        live = 0;
         let mut count = |key: &[u8], raw: &[u8]| {
             digest.add(key, raw);
-            live += (key.len() + raw.len()) as u64;
+            live.add(key, raw);
         };
         let (mut blocks, mut broken) = (BlockReader::new().map_err(failed)?, None);
         let in_file = |start: &[u8], raw: &[u8]| match blocks.open(start, &raw.into()) {
             Ok(block) => {
+                if row_block::is_in_blocks(start) {
+                    sizes.sealed += (start.len() + raw.len()) as u64;
+                    sizes.content += block.iter().map(|(key, raw)| (key.len() + raw.len()) as u64).sum::<u64>();
+                }
                 let unchanged = block.iter().filter(|(key, _)| !changes.contains_key(key));
                 unchanged.for_each(|(key, raw)| count(key, raw));
             }
@@ -79,7 +85,8 @@ pub fn check(directory: &Path, format: u32) -> Result<DatabaseState, StoreOpenEr
             return Err(StoreOpenError::damaged(&path, &reason));
         }
     }
-    Ok(DatabaseState { commit, live, stored, size: rewrite::size(&path).map_err(failed)? })
+    let size = rewrite::size(&path).map_err(failed)?;
+    Ok(DatabaseState { commit, live, blocks: sizes, log_bytes: log.live_bytes(), size })
 }
 
 /// Tells which groups are missing from a database whose files are sound, if any are. `commit` is the last one of sled's file.

@@ -11,11 +11,12 @@ use super::{
     writer,
 };
 use crate::platform::metrics::Metrics;
+use parking_lot::Mutex;
 use std::{
     path::Path,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
 };
 use tokio::sync::oneshot;
@@ -52,7 +53,7 @@ impl Store {
             stopped: CancellationToken::new(),
             short_of_room: AtomicBool::new(false),
             keep_free: options.keep_free,
-            live: AtomicU64::new(live),
+            live: Mutex::new(live),
             directory: directory.to_owned(),
             snapshot: Default::default(),
             _lock: lock,
@@ -311,13 +312,13 @@ mod tests {
         let directory = TempDir::new().unwrap();
         let store = open(directory.path()).unwrap();
         store.write(|batch| batch.put([keys::KV], b"v")).await.unwrap();
-        let before = store.sizes().live;
+        let before = store.sizes().live.all;
         let key = |n: u64| keys::key(keys::QUEUE, &[&[7; 16], &n.to_be_bytes()]);
         // The accepted time and the id of an event.
         store.write(move |batch| (0..100).for_each(|n| batch.put(key(n), [7; 8 + 16]))).await.unwrap();
-        assert!(store.sizes().live > before + 100 * (25 + 24), "{before} {:?}", store.sizes());
+        assert!(store.sizes().live.all > before + 100 * (25 + 24), "{before} {:?}", store.sizes());
         store.write(move |batch| (0..100).for_each(|n| batch.delete(key(n)))).await.unwrap();
-        assert_eq!(store.sizes().live, before);
+        assert_eq!(store.sizes().live.all, before);
         store.close().await;
     }
 
@@ -325,20 +326,20 @@ mod tests {
     async fn the_size_of_the_records_follows_what_comes_and_goes() {
         let directory = TempDir::new().unwrap();
         let store = open(directory.path()).unwrap();
-        let empty = store.sizes().live;
+        let empty = store.sizes().live.all;
         let key = |n: u8| keys::key(keys::KV, &[&[n]]);
         let put = |n: u8, length: usize| store.write(move |batch| batch.put(key(n), vec![n; length]));
         for n in 0..10 {
             put(n, 1000).await.unwrap();
         }
-        let full = store.sizes().live - empty;
+        let full = store.sizes().live.all - empty;
         assert!((10_000..10_200).contains(&full), "{full}");
         put(0, 3 * chunked::PIECE).await.unwrap();
         put(0, 500).await.unwrap();
-        let smaller = store.sizes().live - empty;
+        let smaller = store.sizes().live.all - empty;
         assert_eq!(smaller, full - 500);
         store.write(|batch| batch.delete_prefix(&[keys::KV])).await.unwrap().unwrap();
-        assert_eq!(store.sizes().live, empty);
+        assert_eq!(store.sizes().live.all, empty);
         store.close().await;
     }
 

@@ -14,10 +14,10 @@ use super::{
     open, replacement,
     row_block::{self, BlockReader},
 };
+use sha2::{Digest as _, Sha256};
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{HashMap, HashSet},
     io,
-    ops::Bound::{Excluded, Included},
     path::Path,
 };
 
@@ -78,25 +78,25 @@ impl RowsAtRest<'_> {
     }
 }
 
-/// The keys of the blocks of a broken database. One that is found as it once was may have rows that are in another block now.
-struct BlockStarts(BTreeSet<Vec<u8>>);
+/// The rows in blocks that were visited in a broken database, as hashes of their keys. Blocks that are found in an older state may have rows
+/// that are in another block too, and the newest page is visited first.
+#[derive(Default)]
+struct VisitedRows(Option<HashSet<u64>>);
 
-impl BlockStarts {
-    fn read(log: &LogFile) -> io::Result<Self> {
-        let mut starts = BTreeSet::new();
-        if log.damage_count() > 0 {
-            log.rows(|key, _| {
-                if row_block::is_in_blocks(key) {
-                    starts.insert(key.to_vec());
-                }
-            })?;
-        }
-        Ok(Self(starts))
+impl VisitedRows {
+    fn of(log: &LogFile) -> Self {
+        Self((log.damage_count() > 0).then(HashSet::new))
     }
 
-    /// True unless another block than the one at `start` has the row.
-    fn is_row_of(&self, key: &[u8], start: &[u8]) -> bool {
-        start >= key || self.0.range::<[u8], _>((Excluded(start), Included(key))).next().is_none()
+    /// True if the row was not visited before.
+    fn insert(&mut self, key: &[u8]) -> bool {
+        match &mut self.0 {
+            Some(visited) if row_block::is_in_blocks(key) => {
+                let digest = Sha256::digest(key);
+                visited.insert(keys::number(&digest, 0).unwrap_or_default())
+            }
+            _ => true,
+        }
     }
 }
 
@@ -150,7 +150,7 @@ pub fn inspect(
         log.rows(|key, _| times.see(key)).map_err(failed)?;
     }
     let (mut commit, mut digest, mut result) = (Commit::default(), Digest::default(), Ok(()));
-    let (starts, mut blocks) = (BlockStarts::read(log).map_err(failed)?, BlockReader::new().map_err(failed)?);
+    let (mut visited, mut blocks) = (VisitedRows::of(log), BlockReader::new().map_err(failed)?);
     let read = log.rows(|start, raw| {
         if result.is_err() {
             return;
@@ -167,8 +167,8 @@ pub fn inspect(
             Ok(block) => block,
             Err(error) => return inspection.lose(&error),
         };
-        let counted = |key: &[u8]| starts.is_row_of(key, start) && !rows.journal.contains_key(key);
-        result = block.iter().filter(|(key, _)| counted(key)).try_for_each(|(key, raw)| {
+        let mut is_new = |key: &[u8]| !rows.journal.contains_key(key) && visited.insert(key);
+        result = block.iter().filter(|(key, _)| is_new(key)).try_for_each(|(key, raw)| {
             digest.add(key, raw);
             read_row(&rows, key, raw, &mut inspection, &mut visit)
         });

@@ -17,8 +17,13 @@
 //! tore off is therefore not told from damage here, but by the number beside the database ([`super::commit_mark`]).
 
 use super::{
-    StoreOpenError, block_tree::BlockTree, buffered_tree::BufferedTree, chunked::Value, commit_mark::Commit, database,
-    keys, row_changes::RowChanges,
+    StoreOpenError,
+    block_tree::{BlockSizes, BlockTree},
+    buffered_tree::BufferedTree,
+    chunked::Value,
+    commit_mark::Commit,
+    database, keys,
+    row_changes::RowChanges,
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -142,9 +147,9 @@ impl JournalFile {
     }
 }
 
-/// Opens a sound database of the current format, with all groups of its journal. Its rows take about `stored` bytes in sled.
-pub fn open(database: &Path, stored: u64) -> Result<Arc<BlockTree>, StoreOpenError> {
-    let tree = BlockTree::new(database::open(database)?, stored);
+/// Opens a sound database of the current format, with all groups of its journal. `sizes` are those of its blocks.
+pub fn open(database: &Path, sizes: BlockSizes) -> Result<Arc<BlockTree>, StoreOpenError> {
+    let tree = BlockTree::new(database::open(database)?, sizes);
     // sled panics on damage that it does not expect.
     match catch_unwind(AssertUnwindSafe(|| replay(database, &tree))) {
         Ok(Ok(())) => Ok(tree),
@@ -376,7 +381,7 @@ mod tests {
         };
         let sled = database::open(database).unwrap();
         let file = File::open(database::file(database)).unwrap();
-        let tree = Arc::new(BufferedTree::new(BlockTree::new(sled.clone(), 0), file));
+        let tree = Arc::new(BufferedTree::new(BlockTree::new(sled.clone(), BlockSizes::default()), file));
         let mut journal = Journal::begin(database, tree.clone()).unwrap();
         journal.append(1, group(1, [("changed", value("old")), ("queued", value("a moment"))])).unwrap();
         journal.append(2, group(2, [("kept", value("kept")), ("deleted", value("late"))])).unwrap();
@@ -394,7 +399,7 @@ mod tests {
         journal.append(4, group(4, [("deleted", None), ("last", value("last"))])).unwrap();
         drop((journal, tree, sled));
         database::wait_until_closed(database).unwrap();
-        let tree = open(database, 0).unwrap();
+        let tree = open(database, BlockSizes::default()).unwrap();
         let rows = tree.range(Unbounded, Unbounded).map(|row| row.unwrap()).filter(|(key, _)| **key != [keys::COMMIT]);
         let rows: Vec<_> = rows.map(|(key, value)| (key.to_vec(), Some(value.to_vec()))).collect();
         assert_eq!(

@@ -7,7 +7,8 @@
 //!
 //! A failed write is final, because sled cannot be trusted after one: the store refuses every further write
 //! ([`StoreError::Stopped`]) until a restart reopens it. A disk that is merely getting full is noticed before that, and
-//! refused only until there is room again. A damaged record fails only its own readers: it can be replaced and deleted.
+//! refused only until there is room again. A damaged record fails only its own readers: it can be replaced and deleted. A damaged block of
+//! records (`block_tree`) stops the store; a start checks them all.
 
 mod batch;
 mod block_tree;
@@ -49,6 +50,7 @@ pub(crate) mod test_support;
 mod writer;
 
 pub use batch::Batch;
+pub use block_tree::BlockSizes;
 pub use chunked::Value;
 pub use error::{StoreError, StoreOpenError, readable};
 pub use format::CURRENT as FORMAT;
@@ -60,6 +62,6 @@ pub use offline::OfflineDirectory;
 pub use open::{Migration, StoreOptions, compact_offline, lock_database};
 pub use replacement::Previous;
 pub use rewrite::{Compaction, RewriteProgress};
-pub use room::{StoreRoom, StoreSizes};
+pub use room::{LiveBytes, StoreRoom, StoreSizes};
 pub use snapshot_read::{Snapshot, SnapshotError, SnapshotRow};
 pub use table::Table;

@@ -3,7 +3,7 @@
 
 use super::{
     StoreOpenError,
-    block_tree::BlockTree,
+    block_tree::{BlockSizes, BlockTree},
     chunked::{self, Value},
     commit_mark::{self, Commit},
     database,
@@ -53,7 +53,7 @@ impl NewDatabase {
         let failed = |source| StoreOpenError::Directory { path: folder.path.clone(), source };
         replacement::delete_folder(&folder.path).map_err(failed)?;
         std::fs::create_dir_all(&folder.path).map_err(failed)?;
-        let tree = BlockTree::new(database::open(&folder.path)?, 0);
+        let tree = BlockTree::new(database::open(&folder.path)?, BlockSizes::default());
         let (waiting, digest) = (BTreeMap::new(), Digest::default());
         Ok(Self { tree, folder, waiting, waiting_bytes: 0, rows: 0, digest })
     }

@@ -15,6 +15,7 @@ use super::{
     replacement::{self, Previous},
     restore_marker,
     rewrite::{self, Compaction, RewriteProgress},
+    room::LiveBytes,
     writer::GroupLog,
 };
 use std::{
@@ -43,7 +44,7 @@ const COMPACT_MARGIN: u64 = 8 << 20;
 pub struct StoreOptions {
     /// Bytes of the disk to leave free.
     pub keep_free: u64,
-    /// The database is compacted when it takes this many times what is live; 0 for never.
+    /// The database is compacted when it takes this many times what is in use of it; 0 for never.
     pub compact_at: u32,
     pub migration: Migration,
 }
@@ -63,7 +64,7 @@ impl Default for StoreOptions {
 
 impl StoreOptions {
     fn is_worth_compacting(&self, state: &DatabaseState) -> bool {
-        let limit = state.stored.saturating_mul(self.compact_at.into());
+        let limit = state.log_bytes.saturating_mul(self.compact_at.into());
         self.compact_at > 0 && state.size >= COMPACT_FROM && state.size > limit
     }
 }
@@ -72,8 +73,8 @@ impl StoreOptions {
 pub struct OpenDatabase {
     pub tree: Arc<BufferedTree>,
     pub groups: GroupLog,
-    /// Bytes of all rows.
-    pub live: u64,
+    /// Bytes of all rows, and of those in blocks.
+    pub live: LiveBytes,
     pub lock: File,
 }
 
@@ -110,7 +111,7 @@ pub fn open(directory: &Path, options: &StoreOptions) -> Result<OpenDatabase, St
         compact(directory, &state);
         state = check::check(directory, format::CURRENT)?;
     }
-    let sled = journal::open(&path, state.stored)?;
+    let sled = journal::open(&path, state.blocks)?;
     let file = File::open(database::file(&path)).map_err(failed)?;
     let tree = Arc::new(BufferedTree::new(sled, file));
     let groups = GroupLog {
@@ -132,16 +133,16 @@ fn migrate(directory: &Path, found: u32) -> Result<(), StoreOpenError> {
 
 /// Compacts the database. It is as sound as before if that fails, only large.
 fn compact(directory: &Path, state: &DatabaseState) {
-    let needed = state.stored.saturating_mul(COMPACT_ROOM).saturating_add(COMPACT_MARGIN);
+    let needed = state.log_bytes.saturating_mul(COMPACT_ROOM).saturating_add(COMPACT_MARGIN);
     if disk::free_bytes(directory).is_some_and(|free| free < needed) {
         log::warn!(
             "the database takes {} bytes for {} of data; to compact it, free {needed} bytes",
             state.size,
-            state.stored
+            state.log_bytes
         );
         return;
     }
-    log::info!("the database takes {} bytes for {} of data and is compacted", state.size, state.stored);
+    log::info!("the database takes {} bytes for {} of data and is compacted", state.size, state.log_bytes);
     match rewrite::compact(directory, &mut |rows| log::info!("{rows} rows are rewritten")) {
         Ok(done) => log::info!("the database takes {} bytes now", done.after),
         Err(error) => log::warn!("the database stays as large as it is: {error}"),
@@ -160,12 +161,15 @@ pub fn compact_offline(directory: &Path, progress: &mut RewriteProgress<'_>) -> 
     replacement::move_back(directory).map_err(failed)?;
     let (found, known) = (check::format(directory)?, format::CURRENT);
     match found.cmp(&known) {
-        Ordering::Less => return Err(StoreOpenError::OlderFormat { path, found, known }),
+        Ordering::Less if found < format::SECOND => return Err(StoreOpenError::OlderFormat { path, found, known }),
         Ordering::Greater => return Err(StoreOpenError::NewerFormat { path, found, known }),
-        Ordering::Equal => {}
+        Ordering::Less | Ordering::Equal => {}
     }
     check::check(directory, found)?;
     replacement::tidy(directory).map_err(failed)?;
+    if found < known {
+        format::write(&path).map_err(failed)?;
+    }
     rewrite::compact(directory, progress)
 }
 
@@ -205,7 +209,7 @@ pub fn lock(directory: &Path) -> Result<File, StoreOpenError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::platform::store::{Store, keys, test_support::files};
+    use crate::platform::store::{Store, chunked, commit_mark::Commit, keys, test_support::files};
     use std::collections::BTreeMap;
     use tempfile::TempDir;
 
@@ -325,22 +329,48 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_database_of_format_2_becomes_one_of_format_3_without_a_rewrite() {
-        let directory = TempDir::new().unwrap();
-        let store = open(directory.path()).unwrap();
-        put(&store, 0..3).await;
-        let expected = rows(&store);
-        close(store).await;
-        let format = directory.path().join("sled/format");
-        std::fs::write(&format, "2\n").unwrap();
-        let refused = StoreOptions { migration: Migration::Refused, ..StoreOptions::default() };
-        let Err(error) = Store::open_with(directory.path(), &refused, Arc::default()) else { panic!("it opened") };
-        assert!(matches!(error, StoreOpenError::OlderFormat { found: 2, known: 4, .. }), "{error}");
-        let store = open(directory.path()).unwrap();
-        assert_eq!(rows(&store), expected);
-        close(store).await;
-        assert_eq!(std::fs::read_to_string(&format).unwrap(), "4\n");
-        assert!(!directory.path().join("sled.format-2").exists());
+    async fn a_database_of_format_2_or_3_becomes_one_of_format_4_without_a_rewrite() {
+        for older in [2, 3] {
+            let directory = TempDir::new().unwrap();
+            let store = open(directory.path()).unwrap();
+            put(&store, 0..3).await;
+            let expected = rows(&store);
+            close(store).await;
+            // These formats had each event as a row of sled.
+            let event = |n: u8| (vec![keys::EVENT, n], chunked::whole(&[keys::EVENT, n], &[n; 40]));
+            with_sled(directory.path(), |sled| {
+                let commit = sled.get([keys::COMMIT]).unwrap().as_ref().and_then(Commit::of_row).unwrap();
+                let Commit { number, mut digest } = commit;
+                for (key, raw) in (0..40).map(event) {
+                    digest.add(&key, &raw);
+                    sled.insert(key, raw).unwrap();
+                }
+                let (key, row) = Commit { number, digest }.row();
+                sled.insert(key, row).unwrap();
+            });
+            let format = directory.path().join("sled/format");
+            std::fs::write(&format, format!("{older}\n")).unwrap();
+            let refused = StoreOptions { migration: Migration::Refused, ..StoreOptions::default() };
+            let Err(error) = Store::open_with(directory.path(), &refused, Arc::default()) else { panic!("it opened") };
+            assert!(matches!(error, StoreOpenError::OlderFormat { found, known: 4, .. } if found == older), "{error}");
+            let offline = copy_of(directory.path());
+            compact_offline(offline.path(), &mut |_| ()).unwrap();
+            for directory in [directory.path(), offline.path()] {
+                let store = open(directory).unwrap();
+                assert_eq!(rows(&store), expected);
+                assert_eq!(store.get(&[keys::EVENT, 7]).unwrap().as_deref(), Some(&[7; 40][..]));
+                store.write(|batch| batch.delete([keys::EVENT, 7])).await.unwrap();
+                store.write(|batch| batch.put([keys::EVENT, 8], b"newer")).await.unwrap();
+                close(store).await;
+                let store = open(directory).unwrap();
+                let events: Vec<_> = store.scan(&[keys::EVENT]).map(|row| row.unwrap().0[1]).collect();
+                assert_eq!(events, (0..40).filter(|n| *n != 7).collect::<Vec<_>>());
+                assert_eq!(store.get(&[keys::EVENT, 8]).unwrap().as_deref(), Some(&b"newer"[..]));
+                close(store).await;
+                assert_eq!(std::fs::read_to_string(directory.join("sled/format")).unwrap(), "4\n");
+            }
+            assert!(!directory.path().join(format!("sled.format-{older}")).exists());
+        }
     }
 
     /// A copy of the directory of an open store: what a process leaves that is killed at this moment. It must not be in the middle of

@@ -3,6 +3,7 @@
 
 use super::{
     StoreOpenError,
+    block_tree::BlockSizes,
     commit_mark::Commit,
     database, format1, journal, keys,
     new_database::NewDatabase,
@@ -34,7 +35,7 @@ pub fn compact(directory: &Path, progress: &mut RewriteProgress<'_>) -> Result<C
     let path = database::path(directory);
     let failed = |source| StoreOpenError::Directory { path: path.clone(), source };
     let before = size(&path).map_err(failed)?;
-    let tree = journal::open(&path, 0)?;
+    let tree = journal::open(&path, BlockSizes::default())?;
     let commit = tree.get(&[keys::COMMIT]).map_err(|error| failed(error.into()))?;
     let commit = commit.as_ref().and_then(Commit::of_row).unwrap_or_default().number;
     let mut new = NewDatabase::create(directory)?;

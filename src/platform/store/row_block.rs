@@ -11,13 +11,17 @@ use super::{
     frame::{self, Value},
     keys,
 };
+use std::ops::{
+    Bound::{self, Unbounded},
+    RangeBounds,
+};
 
-/// The most bytes of a block in sled, because seventeen of them may be in one page, and a page must not grow past an eighth of a megabyte (see
-/// [`chunked`]).
-pub const STORED: usize = 4096;
+/// The most bytes that sled has for a block of several rows, because up to twenty may be in one page, and a page must not grow past an
+/// eighth of a megabyte (see [`chunked`]).
+pub const MAX_SEALED: usize = 4096;
 
-/// The most bytes of rows in a block, which is what a reader of one row decompresses. The last row may go beyond.
-pub const CONTENT: usize = 16 << 10;
+/// The bytes of rows that a block has at most if they are compressed well, and nearly: a reader of one row decompresses all of them.
+pub const MAX_CONTENT: usize = 16 << 10;
 
 /// Bytes in front of a row.
 const LENGTHS: usize = size_of::<u16>() + size_of::<u32>();
@@ -25,8 +29,8 @@ const LENGTHS: usize = size_of::<u16>() + size_of::<u32>();
 /// Bytes of rows from which a block is compressed.
 const WORTH_COMPRESSING: usize = 256;
 
-/// Bytes that a damaged block may claim to have.
-const MOST: usize = 1 << 20;
+/// The most bytes of rows that a damaged block may claim to have.
+const MAX_CLAIMED: usize = 1 << 20;
 
 /// A higher level takes twice the time for a tenth less.
 const LEVEL: i32 = 1;
@@ -34,9 +38,12 @@ const LEVEL: i32 = 1;
 const PLAIN: u8 = 2;
 const COMPRESSED: u8 = 3;
 
+/// The kinds of rows that are kept in blocks.
+pub const KINDS: [u8; 3] = [keys::EVENT, keys::DELIVERY, keys::QUEUE];
+
 /// True if rows under such a key are kept in blocks.
 pub fn is_in_blocks(key: &[u8]) -> bool {
-    matches!(key.first(), Some(&(keys::EVENT | keys::DELIVERY | keys::QUEUE)))
+    key.first().is_some_and(|kind| KINDS.contains(kind))
 }
 
 /// A row: key and value.
@@ -91,22 +98,22 @@ impl BlockReader {
         Ok(Self(zstd::bulk::Decompressor::new()?))
     }
 
-    /// The rows that sled has as this value under the key `start`.
+    /// The rows that sled has as this value under the key `start`. A value that is no block is a row itself.
     ///
     /// # Errors
     ///
     /// [`StoreError::Damaged`].
-    pub fn open(&mut self, start: &[u8], stored: &Value) -> Result<RowBlock, StoreError> {
-        let layout = stored.get(frame::LENGTH - 1).copied();
+    pub fn open(&mut self, start: &[u8], sealed: &Value) -> Result<RowBlock, StoreError> {
+        let layout = sealed.get(frame::LENGTH - 1).copied();
         if !is_in_blocks(start) || !matches!(layout, Some(PLAIN | COMPRESSED)) {
-            return Ok(RowBlock::One((start.into(), stored.clone())));
+            return Ok(RowBlock::One((start.into(), sealed.clone())));
         }
         let damaged = |reason| StoreError::damaged(start, reason);
-        let (layout, content) = frame::open(start, stored)?;
+        let (layout, content) = frame::open(start, sealed)?;
         let content = match layout {
             COMPRESSED => {
                 let length = zstd::zstd_safe::get_frame_content_size(&content).ok().flatten().unwrap_or(u64::MAX);
-                let length = usize::try_from(length).ok().filter(|length| *length <= MOST);
+                let length = usize::try_from(length).ok().filter(|length| *length <= MAX_CLAIMED);
                 let length = length.ok_or_else(|| damaged("its block has no sensible length"))?;
                 let content = self.0.decompress(&content, length);
                 content.map_err(|_| damaged("its block cannot be decompressed"))?.into()
@@ -136,11 +143,26 @@ impl RowBlock {
         self.iter().find(|(key, _)| *key == wanted).map(|(_, value)| value.into())
     }
 
-    /// The rows, in memory of their own: one that is kept does not keep its neighbours.
+    /// All rows.
     pub fn rows(&self) -> Vec<Row> {
+        self.rows_between(Unbounded, Unbounded)
+    }
+
+    /// The rows of a range, in memory of their own: one that is kept does not keep its neighbours.
+    pub fn rows_between(&self, low: Bound<&[u8]>, high: Bound<&[u8]>) -> Vec<Row> {
+        let is_between = |key: &[u8]| RangeBounds::<[u8]>::contains(&(low, high), key);
         match self {
-            Self::One(row) => vec![row.clone()],
-            Self::Several(_) => self.iter().map(|(key, value)| (key.into(), value.into())).collect(),
+            Self::One(row) => {
+                if is_between(&row.0) {
+                    vec![row.clone()]
+                } else {
+                    Vec::new()
+                }
+            }
+            Self::Several(_) => {
+                let rows = self.iter().filter(|(key, _)| is_between(key));
+                rows.map(|(key, value)| (key.into(), value.into())).collect()
+            }
         }
     }
 
@@ -241,7 +263,7 @@ mod tests {
             assert!(read(start, frame::seal(start, PLAIN, content)).is_err());
             assert!(read(start, frame::seal(start, COMPRESSED, content)).is_err());
         }
-        let huge = zstd::bulk::compress(&vec![0; MOST + 1], LEVEL).unwrap();
+        let huge = zstd::bulk::compress(&vec![0; MAX_CLAIMED + 1], LEVEL).unwrap();
         assert!(read(start, frame::seal(start, COMPRESSED, &huge)).is_err());
     }
 }

@@ -11,14 +11,26 @@ use std::{
     io,
 };
 
-/// Puts the whole file on disk.
+/// Bytes of a write that the system keeps as one page of its cache.
+#[cfg(target_os = "linux")]
+const PAGE: i64 = 4096;
+
+/// Puts the whole file on disk, and lets the system forget what a large write left in its cache: newer ones keep that as large pages, and write
+/// one of half a megabyte again for each small write into it, which sled follows up with. sled has a cache of its own.
 #[cfg(target_os = "linux")]
 #[unsafe(no_mangle)]
-extern "C" fn sync_file_range(file: c_int, _offset: i64, _bytes: i64, _flags: c_uint) -> c_int {
+extern "C" fn sync_file_range(file: c_int, offset: i64, bytes: i64, _flags: c_uint) -> c_int {
     loop {
         // SAFETY: the call takes a number, and fails if it is not that of an open file.
         let result = unsafe { libc::fdatasync(file) };
-        if result == 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+        if result == 0 {
+            if bytes > PAGE {
+                // SAFETY: the call takes numbers. It is advice, and a failure costs only time.
+                unsafe { libc::posix_fadvise(file, offset, bytes, libc::POSIX_FADV_DONTNEED) };
+            }
+            return result;
+        }
+        if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
             return result;
         }
     }

@@ -4,9 +4,10 @@ use super::{
     buffered_tree::{BufferedTree, TreeRows},
     disk,
     inbox::Inbox,
-    room::{StoreRoom, StoreSizes},
+    room::{LiveBytes, LiveGrowth, StoreRoom, StoreSizes},
     snapshot_slot::SnapshotSlot,
 };
+use parking_lot::Mutex;
 use std::{
     fs::File,
     ops::{
@@ -16,7 +17,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
 };
 use tokio_util::sync::CancellationToken;
@@ -34,8 +35,8 @@ pub struct StoreState {
     /// Set by the writer when less than `keep_free` is left; checked again by each write that is refused for it.
     pub short_of_room: AtomicBool,
     pub keep_free: u64,
-    /// Bytes of all rows, nearly. Only the writer changes it.
-    pub live: AtomicU64,
+    /// Bytes of all rows, nearly.
+    pub live: Mutex<LiveBytes>,
     /// Cancelled once a write has failed.
     pub stopped: CancellationToken,
     pub directory: PathBuf,
@@ -64,13 +65,11 @@ impl StoreState {
     }
 
     pub fn sizes(&self) -> StoreSizes {
-        let live = self.live.load(Ordering::Relaxed);
-        StoreSizes { live, stored: self.tree.stored_bytes(), file: self.tree.file_bytes() }
+        StoreSizes { live: *self.live.lock(), blocks: self.tree.block_sizes(), file: self.tree.file_bytes() }
     }
 
     /// Counts the rows of a group that was written.
-    pub fn grow(&self, growth: i64) {
-        let live = self.live.load(Ordering::Relaxed).saturating_add_signed(growth);
-        self.live.store(live, Ordering::Relaxed);
+    pub fn grow(&self, growth: LiveGrowth) {
+        self.live.lock().grow(growth);
     }
 }

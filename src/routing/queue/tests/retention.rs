@@ -9,7 +9,7 @@ use crate::{
     },
     platform::{
         audit::{Audit, AuditFilter},
-        store::{StoreRoom, StoreSizes},
+        store::{BlockSizes, LiveBytes, StoreRoom, StoreSizes},
     },
 };
 use std::{sync::Arc, time::Duration};
@@ -54,7 +54,11 @@ async fn while_the_disk_is_short_of_room_the_oldest_settled_history_goes_a_quart
         let room = StoreRoom {
             free: 63 << 20,
             keep_free: 64 << 20,
-            sizes: StoreSizes { live, stored: live, file: 2 * before },
+            sizes: StoreSizes {
+                live: LiveBytes { all: live, in_blocks: live },
+                blocks: BlockSizes::default(),
+                file: 2 * before,
+            },
         };
         retention.short_of_room(live, room).unwrap()
     };
@@ -81,7 +85,11 @@ fn history_is_kept_if_the_disk_would_be_short_of_room_without_it() {
     let room = |free: u64| StoreRoom {
         free: free << 20,
         keep_free: 64 << 20,
-        sizes: StoreSizes { live: 40 << 20, stored: 40 << 20, file: 60 << 20 },
+        sizes: StoreSizes {
+            live: LiveBytes { all: 40 << 20, in_blocks: 40 << 20 },
+            blocks: BlockSizes::default(),
+            file: 60 << 20,
+        },
     };
     // Without 39 MiB of the history, 57 MiB of the file can be used again.
     assert_eq!(retention.short_of_room(40 << 20, room(16)).map(|retention| retention.bytes), Some(30 << 20));

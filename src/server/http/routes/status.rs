@@ -59,7 +59,7 @@ pub fn render_metrics(services: &StatusServices) -> PlainText {
     let linked = all.iter().filter(|space| spaces.status(space.id).linked).count();
     metrics::gauge(&mut text, "spaces_linked", "Spaces whose agent is connected.", "", [("", linked)]);
     let sizes = services.store.sizes();
-    metrics::gauge(&mut text, "store_live_bytes", "Size of all stored records.", "", [("", sizes.live as usize)]);
+    metrics::gauge(&mut text, "store_live_bytes", "Size of all stored records.", "", [("", sizes.live.all as usize)]);
     metrics::gauge(&mut text, "store_file_bytes", "Size of the database file.", "", [("", sizes.file as usize)]);
     metrics::gauge(&mut text, "mcp_streams", "Streams on which MCP clients listen.", "", [("", mcp.streams())]);
     let (running, quarantined) = services.workers.counts();
