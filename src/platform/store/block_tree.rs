@@ -60,7 +60,7 @@ struct OpenBlock {
 }
 
 /// A change of a row: its value, or `None` if it is deleted.
-type Change<'a> = (&'a [u8], Option<Value>);
+type RowChange<'a> = (&'a [u8], Option<Value>);
 
 impl BlockTree {
     /// `sizes` are those of the blocks that sled has.
@@ -76,8 +76,8 @@ impl BlockTree {
         if !row_block::is_in_blocks(key) {
             return self.sled.get(key);
         }
-        let Some((start, stored)) = self.block_of(key)? else { return Ok(None) };
-        Ok(self.open(&start, &stored)?.get(key))
+        let Some((start, sealed)) = self.block_of(key)? else { return Ok(None) };
+        Ok(self.open(&start, &sealed)?.get(key))
     }
 
     /// The rows of a range, in order. Rows that are put or deleted meanwhile may be among them or not.
@@ -98,7 +98,7 @@ impl BlockTree {
     /// `replaced` is told of each row that was there under the key of a change.
     pub fn apply<'a>(
         &self,
-        changes: impl Iterator<Item = Change<'a>>,
+        changes: impl Iterator<Item = RowChange<'a>>,
         replaced: impl FnMut(&[u8], &[u8]),
     ) -> io::Result<()> {
         let mut writer =
@@ -145,7 +145,9 @@ impl BlockTree {
     }
 
     fn open(&self, start: &Value, sealed: &Value) -> sled::Result<RowBlock> {
-        let kind = row_block::KINDS.iter().position(|kind| start.first() == Some(kind)).unwrap_or(0);
+        let Some(kind) = row_block::KINDS.iter().position(|kind| start.first() == Some(kind)) else {
+            return Ok(RowBlock::One((start.clone(), sealed.clone())));
+        };
         let slot = kind * OPEN_BLOCKS + crc32fast::hash(start) as usize % OPEN_BLOCKS;
         let mut slot = self.open_blocks[slot].lock();
         // The kept value keeps its address from being used again.
@@ -178,11 +180,11 @@ struct TreeWriter<'a, F> {
 
 impl<F: FnMut(&[u8], &[u8])> TreeWriter<'_, F> {
     /// Makes changes of rows that are all in one block, or would be.
-    fn merge(&mut self, run: &[Change<'_>]) -> io::Result<()> {
+    fn merge(&mut self, run: &[RowChange<'_>]) -> io::Result<()> {
         let Some((first, _)) = run.first() else { return Ok(()) };
         let block = self.tree.block_of(first)?;
         let old = match &block {
-            Some((start, stored)) => self.tree.open(start, stored)?.rows(),
+            Some((start, sealed)) => self.tree.open(start, sealed)?.rows(),
             None => Vec::new(),
         };
         let is_changed = |key: &[u8]| run.binary_search_by(|(changed, _)| (**changed).cmp(key)).is_ok();
@@ -195,12 +197,14 @@ impl<F: FnMut(&[u8], &[u8])> TreeWriter<'_, F> {
         let follows = new.first().is_none_or(|(new, _)| rows.last().is_none_or(|(kept, _)| kept < new));
         match block {
             Some((start, sealed)) if sealed.len() < FULL || !changed.is_empty() || !follows => {
-                let target = match () {
+                let target = if new.is_empty() {
                     // What is left of a block fits into one.
-                    () if new.is_empty() => usize::MAX / 2,
+                    usize::MAX / 2
+                } else if !follows && new.len() > changed.len() {
                     // More rows are likely to come between these.
-                    () if !follows && new.len() > changed.len() => self.target * 3 / 4,
-                    () => self.target,
+                    self.target * 3 / 4
+                } else {
+                    self.target
                 };
                 rows.extend(new);
                 rows.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
@@ -438,13 +442,13 @@ mod tests {
         bytes.into()
     }
 
-    type Changes = BTreeMap<Vec<u8>, Option<Value>>;
+    type ChangeGroup = BTreeMap<Vec<u8>, Option<Value>>;
 
-    fn apply(tree: &BlockTree, changes: &Changes) {
+    fn apply(tree: &BlockTree, changes: &ChangeGroup) {
         tree.apply(changes.iter().map(|(key, value)| (key.as_slice(), value.clone())), |_, _| ()).unwrap();
     }
 
-    fn changes() -> impl Strategy<Value = Changes> {
+    fn changes() -> impl Strategy<Value = ChangeGroup> {
         let seed_and_length = (any::<u16>(), prop_oneof![4 => 0..80_usize, 2 => 200..900_usize, 1 => Just(4101_usize)]);
         let put = (0..1200_u16, seed_and_length).prop_map(|(n, (seed, length))| vec![(n, Some(value(seed, length)))]);
         let run = (0..1100_u16, 1..100_u16, any::<u16>(), 0..300_usize).prop_map(|(from, count, seed, length)| {

@@ -65,7 +65,7 @@ export default async function access(browser) {
   await page.keyboard.press("Escape");
   await page.getByRole("dialog").waitFor({ state: "detached" });
   // The focus is back where the dialog was opened from.
-  assert.equal(await page.evaluate(() => document.activeElement.innerText), "user.create");
+  await eventually("the focus to be back", () => page.evaluate(() => document.activeElement.innerText === "user.create"));
   await checkAccessibility(page, "audit");
   await page.expectNoFaults();
 

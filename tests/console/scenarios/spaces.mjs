@@ -59,7 +59,7 @@ export default async function spaces(browser) {
   await page.getByLabel("Search views, sinks, methods and spaces").fill("ote");
   await page.getByRole("list", { name: "Results" }).getByRole("link", { name: /^notes\s*space$/ }).waitFor();
   await page.getByRole("button", { name: "Close" }).click();
-  assert.equal(await page.evaluate(() => document.activeElement.innerText.startsWith("Search")), true, "the focus is where it was");
+  await eventually("the focus to be where it was", () => page.evaluate(() => document.activeElement.innerText.startsWith("Search")));
 
   // The method: a form of its schema, the result, the time.
   await visit(page, "methods?q=find");
