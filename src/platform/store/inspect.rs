@@ -80,7 +80,6 @@ impl RowsAtRest<'_> {
 
 /// The rows in blocks that were visited in a broken database, as hashes of their keys. Blocks that are found in an older state may have rows
 /// that are in another block too, and the newest page is visited first.
-#[derive(Default)]
 struct VisitedRows(Option<HashSet<u64>>);
 
 impl VisitedRows {

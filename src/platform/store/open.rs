@@ -19,7 +19,6 @@ use super::{
     writer::GroupLog,
 };
 use std::{
-    cmp::Ordering,
     fs::{File, TryLockError},
     path::{Path, PathBuf},
     sync::Arc,
@@ -111,9 +110,9 @@ pub fn open(directory: &Path, options: &StoreOptions) -> Result<OpenDatabase, St
         compact(directory, &state);
         state = check::check(directory, format::CURRENT)?;
     }
-    let sled = journal::open(&path, state.blocks)?;
+    let blocks = journal::open(&path, state.blocks)?;
     let file = File::open(database::file(&path)).map_err(failed)?;
-    let tree = Arc::new(BufferedTree::new(sled, file));
+    let tree = Arc::new(BufferedTree::new(blocks, file));
     let groups = GroupLog {
         mark: CommitMark::open(&path, state.commit).map_err(failed)?,
         journal: Journal::begin(&path, tree.clone()).map_err(failed)?,
@@ -160,10 +159,11 @@ pub fn compact_offline(directory: &Path, progress: &mut RewriteProgress<'_>) -> 
     restore_marker::refuse(directory)?;
     replacement::move_back(directory).map_err(failed)?;
     let (found, known) = (check::format(directory)?, format::CURRENT);
-    match found.cmp(&known) {
-        Ordering::Less if found < format::SECOND => return Err(StoreOpenError::OlderFormat { path, found, known }),
-        Ordering::Greater => return Err(StoreOpenError::NewerFormat { path, found, known }),
-        Ordering::Less | Ordering::Equal => {}
+    if found > known {
+        return Err(StoreOpenError::NewerFormat { path, found, known });
+    }
+    if found < format::SECOND {
+        return Err(StoreOpenError::OlderFormat { path, found, known });
     }
     check::check(directory, found)?;
     replacement::tidy(directory).map_err(failed)?;

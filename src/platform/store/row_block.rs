@@ -20,7 +20,7 @@ use std::ops::{
 /// eighth of a megabyte (see [`chunked`]).
 pub const MAX_SEALED: usize = 4096;
 
-/// The bytes of rows that a block has at most if they are compressed well, and nearly: a reader of one row decompresses all of them.
+/// About the most bytes of rows in a block, however well they are compressed: a reader of one row decompresses all of them.
 pub const MAX_CONTENT: usize = 16 << 10;
 
 /// Bytes in front of a row.
@@ -32,7 +32,7 @@ const WORTH_COMPRESSING: usize = 256;
 /// The most bytes of rows that a damaged block may claim to have.
 const MAX_CLAIMED: usize = 1 << 20;
 
-/// A higher level takes twice the time for a tenth less.
+/// The lowest of zstd's ordinary levels, because every event passes here.
 const LEVEL: i32 = 1;
 
 const PLAIN: u8 = 2;
