@@ -375,13 +375,13 @@ fn a_broken_or_newer_backup_is_told_in_one_line_and_restores_nothing() {
     success(&daemon.svc(&["backup", &file]));
     let whole = std::fs::read(&path).unwrap();
     let text = String::from_utf8(zstd::decode_all(&*whole).unwrap()).unwrap();
-    let newer = zstd::encode_all(text.replacen("\"format\":4", "\"format\":99", 1).as_bytes(), 1).unwrap();
+    let newer = zstd::encode_all(text.replacen("\"format\":5", "\"format\":99", 1).as_bytes(), 1).unwrap();
     let cut = whole[..whole.len() - 20].to_vec();
     let (data, data_text) = path_in(&directory, "data");
     for (content, words) in [
         (cut, &["incomplete"][..]),
         ([&whole[..], b"x"].concat(), &["more after its last line"]),
-        (newer, &["version 99", "version 4"]),
+        (newer, &["version 99", "version 5"]),
         (b"PK".to_vec(), &["no backup of svc"]),
     ] {
         std::fs::write(&path, content).unwrap();
@@ -411,7 +411,7 @@ fn a_damaged_database_is_told_by_verify_and_saved_by_salvage() {
     let (_, file) = path_in(&directory, "saved.backup");
     let data = daemon.directory().to_str().unwrap().to_owned();
     let sound = success(&daemon.svc(&["store", "verify", "--data", &data]));
-    assert!(sound.contains("is sound") && sound.contains("format 4") && sound.lines().count() == 1, "{sound}");
+    assert!(sound.contains("is sound") && sound.contains("format 5") && sound.lines().count() == 1, "{sound}");
     let log = daemon.directory().join("sled/db");
     let mut bytes = std::fs::read(&log).unwrap();
     let middle = bytes.len() / 2;

@@ -1,6 +1,6 @@
 //! Misbehaving receivers and clients, and full disks.
 
-use crate::support::{Answer, Daemon, Receiver, Space, eventually};
+use crate::support::{Answer, Daemon, Random, Receiver, Space, eventually};
 use serde_json::{Value, json};
 use std::{
     fs::File,
@@ -164,8 +164,7 @@ fn a_write_error_ends_the_daemon_with_exit_code_1_and_keeps_all_confirmed_events
     assert_eq!(request(&url, &token, "POST", "/api/event-sinks", &sink.to_string()).0, 201);
     let mut accepted = Vec::new();
     let refused = (0..1000).find_map(|n| {
-        let noise: String = (0..40_000).map(|k| char::from(b'a' + ((n * 31 + k * k) % 26) as u8)).collect();
-        let body = json!({"type": "x", "payload": {"n": n, "noise": noise}}).to_string();
+        let body = json!({"type": "x", "payload": {"n": n, "noise": noise(n)}}).to_string();
         match request(&url, &token, "POST", "/api/events/emit", &body) {
             (202, answer) => {
                 accepted.push(answer["event_id"].as_str().unwrap().to_owned());
@@ -253,8 +252,7 @@ fn a_write_error_ends_an_agent_with_exit_code_1_and_its_accepted_events_reach_th
     let address = space.url.trim_start_matches("http://").to_owned();
     let mut accepted = 0;
     let refused = (0..1000).find_map(|n| {
-        let noise: String = (0..40_000).map(|k| char::from(b'a' + ((n * 31 + k * k) % 26) as u8)).collect();
-        let body = json!({"type": "n", "payload": {"n": n, "noise": noise}}).to_string();
+        let body = json!({"type": "n", "payload": {"n": n, "noise": noise(n)}}).to_string();
         match request(&address, "", "POST", "/event", &body) {
             (202, _) => {
                 accepted += 1;
@@ -281,6 +279,12 @@ fn a_write_error_ends_an_agent_with_exit_code_1_and_its_accepted_events_reach_th
     assert_eq!(numbers[..accepted], (0..accepted as u64).collect::<Vec<_>>());
     // The write that failed may be on disk after all.
     assert!(numbers.len() <= accepted + 1, "{}", numbers.len());
+}
+
+/// Text that the store cannot compress to much less.
+fn noise(seed: u64) -> String {
+    let mut random = Random::new(seed + 1);
+    (0..40_000).map(|_| char::from(b'#' + random.below(80) as u8)).collect()
 }
 
 /// A server whose files are limited to this size in KiB; a write beyond it fails instead of killing the process.

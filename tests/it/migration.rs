@@ -77,7 +77,7 @@ fn a_directory_of_format_1_is_rewritten_at_start_with_everything_in_it_and_the_o
     assert!(daemon.ended().success());
     daemon.restart();
     let log = daemon.log();
-    assert_eq!(log.matches("is rewritten in format 4").count(), 1, "{log}");
+    assert_eq!(log.matches("is rewritten in format 5").count(), 1, "{log}");
     assert!(!daemon.directory().join("sled.format-1.2").exists());
 }
 
@@ -94,7 +94,7 @@ fn with_no_migrate_a_directory_of_format_1_is_refused_with_both_formats_and_not_
         .unwrap();
     let error = String::from_utf8(run.stderr).unwrap();
     assert_eq!(run.status.code(), Some(1), "{error}");
-    assert!(error.contains("format 1") && error.contains("format 4") && error.contains("--no-migrate"), "{error}");
+    assert!(error.contains("format 1") && error.contains("format 5") && error.contains("--no-migrate"), "{error}");
     assert_eq!(files(&data), before);
 }
 

@@ -315,7 +315,7 @@ mod tests {
                 let end = text.find(',').unwrap();
                 match field {
                     "svc_backup" => format!("{{\"svc_backup\":9{}", &text[end..]),
-                    _ => text.replacen("\"format\":4", "\"format\":17", 1),
+                    _ => text.replacen("\"format\":5", "\"format\":17", 1),
                 }
                 .replacen(
                     concat!("\"version\":\"", env!("CARGO_PKG_VERSION")),
@@ -328,7 +328,7 @@ mod tests {
         assert!(error.contains("archive format has version 9") && error.contains("up to version 1"), "{error}");
         assert!(error.contains("svc 9.8.7 or later"), "{error}");
         let error = check(&newer("format")).unwrap_err().to_string();
-        assert!(error.contains("data format has version 17") && error.contains("up to version 4"), "{error}");
+        assert!(error.contains("data format has version 17") && error.contains("up to version 5"), "{error}");
     }
 
     #[test]

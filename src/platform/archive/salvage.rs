@@ -159,7 +159,7 @@ mod tests {
         let (directory, rows) = store().await;
         let before = files(&directory.path().join("sled"));
         let found = verify(directory.path(), &mut |_| ()).unwrap();
-        assert_eq!((found.damages.as_slice(), found.rows, found.format), (&[][..], rows.len() as u64, 4));
+        assert_eq!((found.damages.as_slice(), found.rows, found.format), (&[][..], rows.len() as u64, 5));
         assert!(found.live > 0 && found.size >= found.live, "{found:?}");
         let (archive, end, _) = salvage(directory.path(), Vec::new(), &mut |_| ()).unwrap();
         let rows: Rows = rows.into_iter().filter(|(key, _)| key[0] != keys::SESSIONS).collect();

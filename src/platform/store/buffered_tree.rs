@@ -1,11 +1,12 @@
 //! The tree of rows in sled, with buffers in front of it for the groups that the journal has and sled has not.
 //!
-//! There is one buffer for each file of the journal: a group goes into the current one. When its file is full, a thread hands
+//! There is one buffer for each file of the journal: a group goes into the current one. When its file is full, or the buffer itself, a thread hands
 //! the buffer to sled ([`BufferedTree::checkpoint`]): the last value of every key alone, and only of those that the next buffer has not
 //! changed again, so that most of what is queued and delivered within a moment never reaches sled. Readers look into the buffers
 //! first, the newest first.
 
 use super::{
+    block_changes,
     block_tree::{self, BlockRows, BlockSizes, BlockTree},
     chunked::Value,
     keys,
@@ -118,7 +119,7 @@ impl BufferedTree {
         // A row that was changed again is left to the newer buffer, whose groups are in the journal: readers find it there, and a start
         // after a crash does too. So little of what is queued for a moment between two buffers reaches sled.
         let last = changes.iter().filter(|(key, _)| is_number(key) || !newer.read().contains_key(*key));
-        self.tree.apply(last.map(|(key, value)| (&**key, value.clone())), |_, _| ())?;
+        block_changes::apply(&self.tree, last.map(|(key, value)| (&**key, value.clone())), |_, _| ())?;
         drop(changes);
         self.buffers.write().full = None;
         Ok(())

@@ -6,6 +6,7 @@
 //! | 2 | every value in a frame with a checksum, events under the time of their acceptance |
 //! | 3 | the same, with a journal beside sled's file, and deliveries in a short form too |
 //! | 4 | the same, with neighbouring rows in blocks too |
+//! | 5 | the same, with records of the journal at sectors, and compressed |
 
 use super::{commit_mark, database};
 use std::{
@@ -15,7 +16,7 @@ use std::{
 };
 
 /// The format that this version reads and writes.
-pub const CURRENT: u32 = 4;
+pub const CURRENT: u32 = 5;
 
 /// The oldest format that becomes the current one by its number alone.
 pub const SECOND: u32 = 2;

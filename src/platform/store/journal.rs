@@ -1,35 +1,29 @@
 //! The journal: the last groups, each in one record, in two files beside sled's.
 //!
-//! A group is on disk once its record is: one write and one sync of a file that rarely grows. It goes into a buffer then
-//! ([`super::buffered_tree`]). When a file of the journal is full, the other one is continued, and a thread hands the buffer of the
-//! full one to sled, so that the file can be written over. After a crash sled's file may lack a part of a buffer; [`replay`]
-//! hands sled everything in the journal once more, which makes it whole.
-//!
-//! | bytes | record |
-//! |---|---|
-//! | 4 | length of all that follows the checksum |
-//! | 4 | checksum of all that follows it |
-//! | 8 | number of the group |
-//! | … | each change: length of the key, length of the value or [`DELETED`], key, value |
+//! A group is on disk once its record is ([`super::journal_record`]): one write and one sync of a file that rarely grows
+//! ([`super::journal_file`]). It goes into a buffer then ([`super::buffered_tree`]). When a file of the journal is full, or the buffer, the
+//! other file is continued, and a thread hands the buffer to sled, so that the full file can be written over. After a crash sled's file may
+//! lack a part of a buffer; [`replay`] hands sled everything in the journal once more, which makes it whole.
 //!
 //! Numbers rise by one from record to record. A file ends at the first record that is not whole or has another number than the
 //! next one: the rest of a file that is written over holds records with lower numbers. The end of the journal that a power cut
 //! tore off is therefore not told from damage here, but by the number beside the database ([`super::commit_mark`]).
 
 use super::{
-    StoreOpenError,
+    StoreOpenError, block_changes,
     block_tree::{BlockSizes, BlockTree},
     buffered_tree::BufferedTree,
     chunked::Value,
     commit_mark::Commit,
-    database, keys,
+    database,
+    journal_file::JournalFile,
+    journal_record::{self, RecordWriter},
+    keys,
     row_changes::RowChanges,
 };
 use std::{
     collections::{BTreeMap, HashMap},
-    fs::File,
     io,
-    os::unix::fs::FileExt,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     sync::Arc,
@@ -39,15 +33,8 @@ use std::{
 /// Bytes of a file of the journal from which the other one is continued.
 const FILE_BYTES: u64 = 4 << 20;
 
-/// Bytes by which a file grows. The sync of a write within the file leaves the file's length alone, which is cheaper.
-const GROWTH: u64 = 256 << 10;
-
-/// Bytes of one write of that. The system keeps what is written at once as one large page, all of which a later small write
-/// would make it write again.
-const PAGE: usize = 4096;
-
-/// In place of the length of a value: the key is deleted.
-const DELETED: u32 = u32::MAX;
+/// Bytes of the changes in a buffer from which the next one is begun. A file may have few bytes for many changes.
+const BUFFER_BYTES: usize = 4 << 20;
 
 /// The journal of an open database.
 pub struct Journal {
@@ -55,17 +42,11 @@ pub struct Journal {
     files: [JournalFile; 2],
     /// The one that is written.
     current: usize,
-    record: Vec<u8>,
+    /// Bytes of the changes in the current buffer.
+    buffered: usize,
+    record: RecordWriter,
     /// Frees the other file.
     checkpoint: Option<JoinHandle<io::Result<()>>>,
-}
-
-struct JournalFile {
-    path: PathBuf,
-    file: File,
-    /// The end of the last record.
-    end: u64,
-    length: u64,
 }
 
 impl Journal {
@@ -74,7 +55,7 @@ impl Journal {
         let [first, second] = paths(database);
         let files = [JournalFile::open(first)?, JournalFile::open(second)?];
         database::sync_folder(database)?;
-        Ok(Self { tree, files, current: 0, record: Vec::new(), checkpoint: None })
+        Ok(Self { tree, files, current: 0, buffered: 0, record: RecordWriter::new()?, checkpoint: None })
     }
 
     /// Puts a group on disk, and lets readers see it.
@@ -82,15 +63,16 @@ impl Journal {
         if self.checkpoint.as_ref().is_some_and(JoinHandle::is_finished) {
             self.wait_for_checkpoint()?;
         }
-        encode(&mut self.record, number, &changes)?;
+        let content = self.record.write(number, &changes)?;
         let file = &self.files[self.current];
-        if file.end > 0 && file.end + self.record.len() as u64 > FILE_BYTES {
+        let is_full =
+            file.end() + self.record.bytes().len() as u64 > FILE_BYTES || self.buffered + content > BUFFER_BYTES;
+        if is_full && file.end() > 0 {
             self.change_files()?;
         }
-        self.files[self.current].append(&self.record)?;
-        // A large group is rare, and need not be kept in memory.
+        self.files[self.current].append(self.record.bytes())?;
         self.record.clear();
-        self.record.shrink_to(1 << 20);
+        self.buffered += content;
         self.tree.put(changes);
         Ok(())
     }
@@ -100,14 +82,15 @@ impl Journal {
         self.wait_for_checkpoint()?;
         self.tree.change_buffers();
         self.tree.checkpoint()?;
-        self.files.iter().try_for_each(|file| std::fs::remove_file(&file.path))
+        self.files.iter().try_for_each(|file| std::fs::remove_file(file.path()))
     }
 
     /// Continues with the other file, and begins to free this one.
     fn change_files(&mut self) -> io::Result<()> {
         self.wait_for_checkpoint()?;
         self.current = 1 - self.current;
-        self.files[self.current].end = 0;
+        self.files[self.current].begin_again();
+        self.buffered = 0;
         self.tree.change_buffers();
         let tree = self.tree.clone();
         let thread = std::thread::Builder::new().name("store-checkpoint".to_owned());
@@ -121,29 +104,6 @@ impl Journal {
             Some(Ok(result)) => result,
             None => Ok(()),
         }
-    }
-}
-
-impl JournalFile {
-    fn open(path: PathBuf) -> io::Result<Self> {
-        let file = File::options().write(true).create(true).truncate(false).open(&path)?;
-        let length = file.metadata()?.len();
-        Ok(Self { path, file, end: 0, length })
-    }
-
-    fn append(&mut self, record: &[u8]) -> io::Result<()> {
-        let end = self.end + record.len() as u64;
-        if end > self.length {
-            let length = end.next_multiple_of(GROWTH);
-            for at in (self.length..length).step_by(PAGE) {
-                self.file.write_all_at(&[0; PAGE], at)?;
-            }
-            self.length = length;
-        }
-        self.file.write_all_at(record, self.end)?;
-        self.file.sync_data()?;
-        self.end = end;
-        Ok(())
     }
 }
 
@@ -167,7 +127,7 @@ fn replay(database: &Path, tree: &BlockTree) -> io::Result<()> {
     }
     log::info!("the last writes before a crash are taken from the journal");
     let changes = BTreeMap::from_iter(journal.changes());
-    tree.apply(changes.iter().map(|(key, value)| (*key, value.map(Value::from))), |_, _| ())
+    block_changes::apply(tree, changes.iter().map(|(key, value)| (*key, value.map(Value::from))), |_, _| ())
 }
 
 /// The records up to the last one of a journal, without a gap between them.
@@ -180,7 +140,7 @@ impl JournalEnd {
         let mut runs = Vec::new();
         for path in paths(database) {
             match std::fs::read(path) {
-                Ok(bytes) => runs.push(records(&bytes)),
+                Ok(bytes) => runs.push(journal_record::read_all(&bytes)),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
@@ -226,127 +186,22 @@ fn paths(database: &Path) -> [PathBuf; 2] {
     ["journal.0", "journal.1"].map(|name| database.join(name))
 }
 
-fn encode(record: &mut Vec<u8>, number: u64, changes: &RowChanges) -> io::Result<()> {
-    let length = |bytes: &[u8]| u32::try_from(bytes.len()).ok().filter(|length| *length < DELETED);
-    let too_long = || io::Error::other("a write is too large");
-    record.clear();
-    record.extend_from_slice(&[0; 8]);
-    record.extend_from_slice(&number.to_be_bytes());
-    for (key, value) in changes {
-        let value_length = match value {
-            Some(value) => length(value).ok_or_else(too_long)?,
-            None => DELETED,
-        };
-        record.extend_from_slice(&length(key).ok_or_else(too_long)?.to_be_bytes());
-        record.extend_from_slice(&value_length.to_be_bytes());
-        record.extend_from_slice(key);
-        record.extend_from_slice(value.as_deref().unwrap_or_default());
-    }
-    let body = length(&record[8..]).ok_or_else(too_long)?;
-    let checksum = crc32fast::hash(&record[8..]);
-    record[..4].copy_from_slice(&body.to_be_bytes());
-    record[4..8].copy_from_slice(&checksum.to_be_bytes());
-    Ok(())
-}
-
-/// The records from the beginning of a file, as long as each is whole and has the next number.
-fn records(mut bytes: &[u8]) -> BTreeMap<u64, RowChanges> {
-    let mut records = BTreeMap::<u64, RowChanges>::new();
-    while let Some((number, changes, rest)) = decode(bytes) {
-        if records.last_key_value().is_some_and(|(last, _)| last + 1 != number) {
-            break;
-        }
-        records.insert(number, changes);
-        bytes = rest;
-    }
-    records
-}
-
-/// The record at the beginning, and what follows it; `None` if there is none, or it is not whole.
-fn decode(bytes: &[u8]) -> Option<(u64, RowChanges, &[u8])> {
-    let (length, rest) = take_length(bytes)?;
-    let (checksum, rest) = take_length(rest)?;
-    let (body, rest) = rest.split_at_checked(length as usize)?;
-    let (number, mut body_rest) = body.split_first_chunk()?;
-    if crc32fast::hash(body) != checksum {
-        return None;
-    }
-    let mut changes = RowChanges::new();
-    while !body_rest.is_empty() {
-        let (key_length, after) = take_length(body_rest)?;
-        let (value_length, after) = take_length(after)?;
-        let (key, after) = after.split_at_checked(key_length as usize)?;
-        let deleted = value_length == DELETED;
-        let (value, after) = after.split_at_checked(if deleted { 0 } else { value_length as usize })?;
-        changes.insert(key.to_vec(), (!deleted).then(|| value.to_vec()));
-        body_rest = after;
-    }
-    Some((u64::from_be_bytes(*number), changes, rest))
-}
-
-fn take_length(bytes: &[u8]) -> Option<(u32, &[u8])> {
-    let (length, rest) = bytes.split_first_chunk()?;
-    Some((u32::from_be_bytes(*length), rest))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ops::Bound::Unbounded;
-
-    fn changes(number: u64) -> RowChanges {
-        let value = (!number.is_multiple_of(3)).then(|| vec![number as u8; number as usize % 50]);
-        [(number.to_be_bytes().to_vec(), value), (b"last".to_vec(), Some(number.to_be_bytes().to_vec()))].into()
-    }
+    use std::{fs::File, ops::Bound::Unbounded};
 
     fn encoded(numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {
-        let (mut bytes, mut record) = (Vec::new(), Vec::new());
+        let (mut bytes, mut record) = (Vec::new(), RecordWriter::new().unwrap());
         for number in numbers {
-            encode(&mut record, number, &changes(number)).unwrap();
-            bytes.extend_from_slice(&record);
+            record.write(number, &[(b"key".to_vec(), Some(number.to_be_bytes().to_vec()))].into()).unwrap();
+            bytes.extend_from_slice(record.bytes());
         }
         bytes
     }
 
     fn numbers(records: &BTreeMap<u64, RowChanges>) -> Vec<u64> {
         records.keys().copied().collect()
-    }
-
-    #[test]
-    fn records_come_back_as_they_were_written() {
-        let read = records(&encoded(7..40));
-        assert_eq!(numbers(&read), (7..40).collect::<Vec<_>>());
-        assert!(read.iter().all(|(number, read)| *read == changes(*number)));
-    }
-
-    #[test]
-    fn a_file_ends_at_a_record_that_is_not_whole() {
-        let (whole, bytes) = (encoded(1..4).len(), encoded(1..5));
-        for length in whole..bytes.len() {
-            assert_eq!(numbers(&records(&bytes[..length])), [1, 2, 3], "{length} bytes");
-        }
-        for bit in whole * 8..bytes.len() * 8 {
-            let mut changed = bytes.clone();
-            changed[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(numbers(&records(&changed)), [1, 2, 3], "bit {bit}");
-        }
-        assert_eq!(numbers(&records(&[bytes, vec![0; 1000]].concat())), [1, 2, 3, 4]);
-    }
-
-    #[test]
-    fn the_rest_of_a_file_that_is_written_over_is_not_read() {
-        // All records have the same length, so that an old one begins where the last new one ends.
-        let same = |numbers: std::ops::Range<u64>| {
-            let (mut bytes, mut record) = (Vec::new(), Vec::new());
-            for number in numbers {
-                encode(&mut record, number, &[(b"key".to_vec(), Some(number.to_be_bytes().to_vec()))].into()).unwrap();
-                bytes.extend_from_slice(&record);
-            }
-            bytes
-        };
-        let (mut file, new) = (same(1..10), same(20..23));
-        file[..new.len()].copy_from_slice(&new);
-        assert_eq!(numbers(&records(&file)), [20, 21, 22]);
     }
 
     #[test]
@@ -394,7 +249,7 @@ mod tests {
         assert_eq!(sled.get("kept").unwrap().as_deref(), Some(&b"kept"[..]));
         // The first file is written over, and the process ends.
         journal.current = 0;
-        journal.files[0].end = 0;
+        journal.files[0].begin_again();
         tree.change_buffers();
         journal.append(4, group(4, [("deleted", None), ("last", value("last"))])).unwrap();
         drop((journal, tree, sled));

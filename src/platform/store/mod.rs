@@ -11,6 +11,7 @@
 //! records (`block_tree`) stops the store; a start checks them all.
 
 mod batch;
+mod block_changes;
 mod block_tree;
 mod buffered_tree;
 mod check;
@@ -27,6 +28,8 @@ mod handle;
 mod inbox;
 mod inspect;
 mod journal;
+mod journal_file;
+mod journal_record;
 pub mod keys;
 mod log_file;
 mod new_database;

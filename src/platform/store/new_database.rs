@@ -2,7 +2,7 @@
 //! when it is whole ([`replacement`]). Dropping it before deletes the folder.
 
 use super::{
-    StoreOpenError,
+    StoreOpenError, block_changes,
     block_tree::{BlockSizes, BlockTree},
     chunked::{self, Value},
     commit_mark::{self, Commit},
@@ -92,7 +92,7 @@ impl NewDatabase {
         self.waiting_bytes = 0;
         let waiting = std::mem::take(&mut self.waiting);
         let rows = waiting.iter().map(|(key, raw)| (key.as_slice(), Some(raw.clone())));
-        self.tree.apply(rows, |key, earlier| self.digest.remove(key, earlier))
+        block_changes::apply(&self.tree, rows, |key, earlier| self.digest.remove(key, earlier))
     }
 
     /// The number of rows so far.

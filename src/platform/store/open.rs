@@ -209,7 +209,7 @@ pub fn lock(directory: &Path) -> Result<File, StoreOpenError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::platform::store::{Store, chunked, commit_mark::Commit, keys, test_support::files};
+    use crate::platform::store::{Store, chunked, commit_mark::Commit, journal_record, keys, test_support::files};
     use std::collections::BTreeMap;
     use tempfile::TempDir;
 
@@ -245,8 +245,8 @@ mod tests {
         std::fs::write(directory.path().join("sled/format"), "7\n").unwrap();
         let before = files(directory.path());
         let Err(error) = open(directory.path()) else { panic!("it opened") };
-        assert!(matches!(error, StoreOpenError::NewerFormat { found: 7, known: 4, .. }), "{error}");
-        assert!(error.to_string().contains("format 7") && error.to_string().contains("up to 4"), "{error}");
+        assert!(matches!(error, StoreOpenError::NewerFormat { found: 7, known: 5, .. }), "{error}");
+        assert!(error.to_string().contains("format 7") && error.to_string().contains("up to 5"), "{error}");
         assert_eq!(files(directory.path()), before);
     }
 
@@ -329,14 +329,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_database_of_format_2_or_3_becomes_one_of_format_4_without_a_rewrite() {
-        for older in [2, 3] {
+    async fn a_database_of_format_2_to_4_becomes_one_of_format_5_without_a_rewrite() {
+        for older in [2, 3, 4] {
             let directory = TempDir::new().unwrap();
             let store = open(directory.path()).unwrap();
             put(&store, 0..3).await;
             let expected = rows(&store);
             close(store).await;
-            // These formats had each event as a row of sled.
+            // Formats before the fourth had each event as a row of sled, which it still may be.
             let event = |n: u8| (vec![keys::EVENT, n], chunked::whole(&[keys::EVENT, n], &[n; 40]));
             with_sled(directory.path(), |sled| {
                 let commit = sled.get([keys::COMMIT]).unwrap().as_ref().and_then(Commit::of_row).unwrap();
@@ -352,7 +352,7 @@ mod tests {
             std::fs::write(&format, format!("{older}\n")).unwrap();
             let refused = StoreOptions { migration: Migration::Refused, ..StoreOptions::default() };
             let Err(error) = Store::open_with(directory.path(), &refused, Arc::default()) else { panic!("it opened") };
-            assert!(matches!(error, StoreOpenError::OlderFormat { found, known: 4, .. } if found == older), "{error}");
+            assert!(matches!(error, StoreOpenError::OlderFormat { found, known: 5, .. } if found == older), "{error}");
             let offline = copy_of(directory.path());
             compact_offline(offline.path(), &mut |_| ()).unwrap();
             for directory in [directory.path(), offline.path()] {
@@ -367,7 +367,7 @@ mod tests {
                 assert_eq!(events, (0..40).filter(|n| *n != 7).collect::<Vec<_>>());
                 assert_eq!(store.get(&[keys::EVENT, 8]).unwrap().as_deref(), Some(&b"newer"[..]));
                 close(store).await;
-                assert_eq!(std::fs::read_to_string(directory.join("sled/format")).unwrap(), "4\n");
+                assert_eq!(std::fs::read_to_string(directory.join("sled/format")).unwrap(), "5\n");
             }
             assert!(!directory.path().join(format!("sled.format-{older}")).exists());
         }
@@ -420,6 +420,31 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_journal_that_a_killed_process_of_an_older_format_left_is_read_and_written_over() {
+        let directory = TempDir::new().unwrap();
+        let store = open(directory.path()).unwrap();
+        put(&store, 0..40).await;
+        let expected = rows(&store);
+        let older = killed(&store);
+        close(store).await;
+        for name in ["journal.0", "journal.1"] {
+            let path = older.path().join("sled").join(name);
+            let records = journal_record::read_all(&std::fs::read(&path).unwrap());
+            std::fs::write(&path, journal_record::in_older_form(&records)).unwrap();
+        }
+        std::fs::write(older.path().join("sled/format"), "4\n").unwrap();
+        let store = open(older.path()).unwrap();
+        assert!(rows(&store) == expected);
+        put(&store, 40..41).await;
+        let expected = rows(&store);
+        let newer = killed(&store);
+        close(store).await;
+        let store = open(newer.path()).unwrap();
+        assert!(rows(&store) == expected);
+        close(store).await;
+    }
+
+    #[tokio::test]
     async fn a_journal_that_lost_an_answered_write_refuses_the_start_and_one_without_the_last_write_does_not() {
         let directory = TempDir::new().unwrap();
         let store = open(directory.path()).unwrap();
@@ -445,7 +470,8 @@ mod tests {
     async fn an_older_file_of_the_journal_that_is_left_alone_is_not_taken_for_the_newest_state() {
         let directory = TempDir::new().unwrap();
         let store = open(directory.path()).unwrap();
-        for round in 0..10_u32 {
+        // The newest records are in the first file.
+        for round in 0..8_u32 {
             let filler = keys::key(keys::KV, &[b"filler"]);
             store.write(move |batch| batch.put(filler, vec![round as u8; 1 << 20])).await.unwrap();
         }

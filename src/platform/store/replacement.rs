@@ -109,8 +109,9 @@ pub fn tidy(directory: &Path) -> io::Result<()> {
     let old = replaced(directory);
     if old.exists() {
         match format::read(&old) {
-            Ok(format::CURRENT) => delete_folder(&old)?,
-            Ok(format) if format < format::CURRENT => set_aside(directory, &migrated_name(format))?,
+            // The database in place was made from it, and may have become one of a later format since.
+            Ok(format::SECOND..=format::CURRENT) => delete_folder(&old)?,
+            Ok(format) if format < format::SECOND => set_aside(directory, &migrated_name(format))?,
             _ => set_aside(directory, SET_ASIDE)?,
         }
         database::sync_folder(directory)?;

@@ -54,6 +54,22 @@ pub fn size((key, value): &Row) -> usize {
     LENGTHS + key.len() + value.len()
 }
 
+/// Bytes that several rows take so.
+pub fn bytes(rows: &[Row]) -> usize {
+    rows.iter().map(size).sum()
+}
+
+/// The number of rows from the first one on that fit into so many bytes of a block.
+pub fn fitting_rows(rows: &[Row], mut room: usize) -> usize {
+    rows.iter()
+        .take_while(|row| {
+            let rest = room.checked_sub(size(row));
+            room = rest.unwrap_or(0);
+            rest.is_some()
+        })
+        .count()
+}
+
 /// Makes blocks.
 pub struct BlockWriter {
     compressor: zstd::bulk::Compressor<'static>,
