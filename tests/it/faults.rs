@@ -208,9 +208,9 @@ fn a_server_that_cannot_write_at_its_start_ends_at_once_with_the_reason_and_lose
     let directory = scratch.path().join("data");
     let (mut child, url) = start_with_file_limit(&directory, None);
     let token = std::fs::read_to_string(directory.join("admin.token")).unwrap().trim().to_owned();
-    let accepted: Vec<_> = (0..30)
+    let accepted: Vec<_> = (0..60)
         .map(|n| {
-            let body = json!({"type": "x", "payload": {"n": n, "x": "x".repeat(40_000)}}).to_string();
+            let body = json!({"type": "x", "payload": {"n": n, "noise": noise(n)}}).to_string();
             let (status, answer) = request(&url, &token, "POST", "/api/events/emit", &body);
             assert_eq!(status, 202, "{answer}");
             answer["event_id"].as_str().unwrap().to_owned()

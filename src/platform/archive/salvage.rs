@@ -100,7 +100,10 @@ mod tests {
             ArchiveReader, ArchiveRecord,
             restore::{ExistingDatabase, restore},
         },
-        store::{Store, keys, test_support::files},
+        store::{
+            Store, keys,
+            test_support::{files, noise},
+        },
     };
     use std::{collections::BTreeMap, fs::File, sync::Arc};
     use tempfile::TempDir;
@@ -115,7 +118,9 @@ mod tests {
         for n in 0..400_u64 {
             let id = uuid::Uuid::from_u64_pair(n.wrapping_mul(0x9e37_79b9_7f4a_7c15), n);
             let key = keys::key(keys::SINKS, &[id.as_bytes()]);
-            let value = format!("{{\"n\":{n},\"x\":\"{}\"}}", "x".repeat((n as usize % 50) * 300)).into_bytes();
+            let noise: String =
+                noise(n, n as usize % 50 * 300).iter().map(|byte| char::from(b'#' + byte % 80)).collect();
+            let value = serde_json::json!({"n": n, "x": noise}).to_string().into_bytes();
             rows.insert(key.clone(), value.clone());
             store.write(move |batch| batch.put(key, value)).await.unwrap();
         }

@@ -6,7 +6,7 @@
 //! | 2 | every value in a frame with a checksum, events under the time of their acceptance |
 //! | 3 | the same, with a journal beside sled's file, and deliveries in a short form too |
 //! | 4 | the same, with neighbouring rows in blocks too |
-//! | 5 | the same, with records of the journal at sectors, and compressed |
+//! | 5 | the same, with large values compressed, and records of the journal compressed and at sectors |
 
 use super::{commit_mark, database};
 use std::{

@@ -232,7 +232,7 @@ impl Store {
 mod tests {
     use super::*;
 
-    use crate::platform::store::{Table, chunked, keys};
+    use crate::platform::store::{Table, chunked, keys, test_support::noise};
     use std::io;
     use tempfile::TempDir;
 
@@ -328,7 +328,7 @@ mod tests {
         let store = open(directory.path()).unwrap();
         let empty = store.sizes().live.all;
         let key = |n: u8| keys::key(keys::KV, &[&[n]]);
-        let put = |n: u8, length: usize| store.write(move |batch| batch.put(key(n), vec![n; length]));
+        let put = |n: u8, length: usize| store.write(move |batch| batch.put(key(n), noise(n.into(), length)));
         for n in 0..10 {
             put(n, 1000).await.unwrap();
         }
@@ -360,7 +360,7 @@ mod tests {
         let temporary = TempDir::new().unwrap();
         let directory = temporary.path();
         let store = open(directory).unwrap();
-        let value = |n: usize, length: usize| -> Vec<u8> { (0..length).map(|k| (k * 31 + n) as u8).collect() };
+        let value = |n: usize, length: usize| -> Vec<u8> { noise(n as u64, length) };
         let lengths = [0, 1, chunked::PIECE, chunked::PIECE + 1, 3 * chunked::PIECE, 300_000];
         for round in 0..3 {
             for n in 0..40 {
@@ -469,7 +469,7 @@ mod tests {
         // The key of the other record begins with the damaged one's.
         for suffix in [&b""[..], b"longer"] {
             let key = key(suffix);
-            store.write(move |batch| batch.put(key, vec![7; 2 * chunked::PIECE])).await.unwrap();
+            store.write(move |batch| batch.put(key, noise(7, 2 * chunked::PIECE))).await.unwrap();
         }
         assert_eq!(pieces(&store), 4);
         store.0.tree.put([(key(b"").to_vec(), Some(b"\x09".to_vec()))].into());

@@ -209,7 +209,12 @@ pub fn lock(directory: &Path) -> Result<File, StoreOpenError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::platform::store::{Store, chunked, commit_mark::Commit, journal_record, keys, test_support::files};
+    use crate::platform::store::{
+        Store, chunked,
+        commit_mark::Commit,
+        journal_record, keys,
+        test_support::{files, noise},
+    };
     use std::collections::BTreeMap;
     use tempfile::TempDir;
 
@@ -398,7 +403,7 @@ mod tests {
         for round in 0..20_u32 {
             put(&store, round * 10..round * 10 + 10).await;
             let filler = keys::key(keys::KV, &[b"filler"]);
-            store.write(move |batch| batch.put(filler, vec![round as u8; 1 << 20])).await.unwrap();
+            store.write(move |batch| batch.put(filler, noise(round.into(), 1 << 20))).await.unwrap();
             let expected = rows(&store);
             let copy = killed(&store);
             let mut seen = 0;
@@ -473,7 +478,7 @@ mod tests {
         // The newest records are in the first file.
         for round in 0..8_u32 {
             let filler = keys::key(keys::KV, &[b"filler"]);
-            store.write(move |batch| batch.put(filler, vec![round as u8; 1 << 20])).await.unwrap();
+            store.write(move |batch| batch.put(filler, noise(round.into(), 1 << 20))).await.unwrap();
         }
         put(&store, 0..3).await;
         let expected = rows(&store);

@@ -85,7 +85,10 @@ impl BlockWriter {
     pub fn seal(&mut self, start: &[u8], rows: &[Row]) -> std::io::Result<Vec<u8>> {
         if let [(key, value)] = rows
             && **key == *start
-            && matches!(value.get(frame::LENGTH - 1), Some(&(chunked::WHOLE | chunked::HEAD)))
+            && matches!(
+                value.get(frame::LENGTH - 1),
+                Some(&(chunked::WHOLE | chunked::HEAD | chunked::HEAD_OF_COMPRESSED))
+            )
         {
             return Ok(value.to_vec());
         }

@@ -217,7 +217,7 @@ impl Drop for ActiveSnapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::platform::store::Batch;
+    use crate::platform::store::{Batch, test_support::noise};
     use std::{
         collections::HashMap,
         sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -237,7 +237,7 @@ mod tests {
     fn value(write: u64) -> Vec<u8> {
         let length = [20, 300, chunked::PIECE, 3 * chunked::PIECE - 1][(write % 4) as usize];
         let mut value = format!("{write:020}").into_bytes();
-        value.resize(length.max(20), b'.');
+        value.extend(noise(write, length - 20));
         value
     }
 
@@ -327,7 +327,7 @@ mod tests {
     async fn values_written_before_the_start_are_in_the_snapshot_whatever_happens_to_them_later() {
         let (_directory, store) = store().await;
         let key = |name: &str| keys::key(keys::KV, &[name.as_bytes()]);
-        let large = vec![7; 5 * chunked::PIECE];
+        let large = noise(7, 5 * chunked::PIECE);
         for (name, value) in [("changed", large.clone()), ("deleted", large.clone()), ("kept", b"v".to_vec())] {
             let key = key(name);
             store.write(move |batch| batch.put(key, value)).await.unwrap();
@@ -337,9 +337,9 @@ mod tests {
         let (changed, new) = (key("changed"), key("between"));
         store
             .write(move |batch| {
-                batch.put(changed, vec![8; 3 * chunked::PIECE]);
+                batch.put(changed, noise(8, 3 * chunked::PIECE));
                 batch.delete_prefix(&keys::key(keys::KV, &[b"deleted"])).unwrap();
-                batch.put(new, vec![9; 2 * chunked::PIECE]);
+                batch.put(new, noise(9, 2 * chunked::PIECE));
                 batch.put([keys::HISTORY], 6_u64.to_be_bytes());
             })
             .await

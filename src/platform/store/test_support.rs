@@ -1,4 +1,4 @@
-//! Support for tests that look at the files of a data directory, or continue with those of a process that has ended.
+//! Support for tests that look at the files of a data directory, continue with those of a process that has ended, or need large values.
 
 use std::{
     collections::BTreeMap,
@@ -34,4 +34,16 @@ pub fn copy_directory(from: &Path, to: &Path) {
             assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{error}");
         }
     }
+}
+
+/// Bytes that cannot be compressed, the same ones for the same seed.
+pub fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    (0..length).map(|_| next()).collect()
 }
