@@ -20,8 +20,8 @@ const FULL_CONTENT: usize = MAX_CONTENT * 7 / 8;
 /// Bytes of values from which changes of one block are made in several steps: readers wait for the end of each.
 const STEP: usize = 64 << 10;
 
-// Each step makes some of its changes: those that it leaves to the next one are fewer.
-const _: () = assert!(FULL_CONTENT < STEP);
+// Each step makes some of its changes: those that it leaves to the next one, a block at most, are fewer.
+const _: () = assert!(MAX_CONTENT * 5 / 4 < STEP);
 
 /// A change of a row: its value, or `None` if it is deleted.
 type RowChange<'a> = (&'a [u8], Option<Value>);
@@ -88,7 +88,8 @@ struct TreeWriter<'a, F> {
 
 impl<F: FnMut(&[u8], &[u8])> TreeWriter<'_, F> {
     /// Makes changes of rows that are all in one block, or would be, and returns their number. Unless they are the last ones for this
-    /// block, new rows at their end that make no full block are left to the next ones: sled writes a whole page after few changes of it.
+    /// block, new rows that would be the last of several blocks are left to the next ones, which may fill it: sled writes a whole page after
+    /// few changes of it.
     fn merge(&mut self, run: &[RowChange<'_>], is_last: bool) -> io::Result<usize> {
         let Some((first, _)) = run.first() else { return Ok(0) };
         let block = self.tree.block_of(first)?;
@@ -153,8 +154,8 @@ impl<F: FnMut(&[u8], &[u8])> TreeWriter<'_, F> {
         self.sync_if_due()
     }
 
-    /// Makes blocks of rows, with about `target` bytes of rows in each. The first one begins at `start`, or with its first row. Rows from
-    /// the one with the number `left_from` on that make no full block behind the first one are left; how many is returned.
+    /// Makes blocks of rows, with about `target` bytes of rows in each. The first one begins at `start`, or with its first row. Rows of
+    /// the last of several are left if all have the number `left_from` or a higher one; how many is returned.
     fn split(
         &mut self,
         start: Option<&Value>,
@@ -169,6 +170,8 @@ impl<F: FnMut(&[u8], &[u8])> TreeWriter<'_, F> {
             let mut fitting = row_block::fitting_rows(rows, target + target / 4);
             if fitting < rows.len() {
                 fitting = row_block::fitting_rows(rows, target).max(1);
+            } else if !blocks.is_empty() && left_from.is_some_and(|from| all.len() - rows.len() >= from) {
+                return Ok((blocks, rows.len()));
             }
             let mut sealed = self.blocks.seal(start, &rows[..fitting])?;
             while sealed.len() > MAX_SEALED && fitting > 1 {
@@ -177,10 +180,6 @@ impl<F: FnMut(&[u8], &[u8])> TreeWriter<'_, F> {
                 self.target = target;
                 fitting = row_block::fitting_rows(&rows[..fitting - 1], target).max(1);
                 sealed = self.blocks.seal(start, &rows[..fitting])?;
-            }
-            let may_be_left = !blocks.is_empty() && left_from.is_some_and(|from| all.len() - rows.len() >= from);
-            if may_be_left && fitting == rows.len() && sealed.len() < FULL && row_block::bytes(rows) < FULL_CONTENT {
-                return Ok((blocks, rows.len()));
             }
             if sealed.len() < FULL && fitting < rows.len() {
                 target = (target * 5 / 4).min(MAX_CONTENT);
@@ -230,7 +229,7 @@ impl<F: FnMut(&[u8], &[u8])> TreeWriter<'_, F> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::platform::store::block_tree::BlockSizes;
+    use crate::platform::store::{block_tree::BlockSizes, test_support::noise};
     use proptest::prelude::*;
     use std::{
         collections::BTreeMap,
@@ -250,13 +249,8 @@ mod tests {
 
     /// A value that looks like its neighbours or not.
     fn value(seed: u16, length: usize) -> Value {
-        let mut state = u32::from(seed) | 1;
-        let mut noise = || {
-            state = state.wrapping_mul(0x0019_660d).wrapping_add(0x3c6e_f35f);
-            (state >> 24) as u8
-        };
         let bytes: Vec<u8> = match seed % 2 {
-            0 => (0..length).map(|_| noise()).collect(),
+            0 => noise(seed.into(), length),
             _ => seed.to_be_bytes().into_iter().cycle().take(length).collect(),
         };
         bytes.into()

@@ -5,8 +5,8 @@
 //! a few KiB keep every page below that.
 //!
 //! The layout byte of the [`frame`] says whether the content is the value itself (`0`) or a head (`1`, or `4` if the pieces are those of
-//! the compressed value): generation, and length of all pieces. A new value under the same key has a new generation, so a reader that comes between the two finds
-//! pieces missing, never mixed, and reads again.
+//! the compressed value): generation, and length of all pieces. A new value under the same key has a new generation, so a reader that
+//! comes between the two finds pieces missing, never mixed, and reads again.
 
 pub use super::frame::Value;
 

@@ -192,12 +192,8 @@ mod tests {
     use std::{fs::File, ops::Bound::Unbounded};
 
     fn encoded(numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {
-        let (mut bytes, mut record) = (Vec::new(), RecordWriter::new().unwrap());
-        for number in numbers {
-            record.write(number, &[(b"key".to_vec(), Some(number.to_be_bytes().to_vec()))].into()).unwrap();
-            bytes.extend_from_slice(record.bytes());
-        }
-        bytes
+        let change = |number: u64| [(b"key".to_vec(), Some(number.to_be_bytes().to_vec()))].into();
+        journal_record::in_present_form(&numbers.into_iter().map(|number| (number, change(number))).collect())
     }
 
     fn numbers(records: &BTreeMap<u64, RowChanges>) -> Vec<u64> {

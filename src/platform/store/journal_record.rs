@@ -154,6 +154,17 @@ fn take_length(bytes: &[u8]) -> Option<(u32, &[u8])> {
     Some((u32::from_be_bytes(*length), rest))
 }
 
+/// A file with these records.
+#[cfg(test)]
+pub fn in_present_form(records: &BTreeMap<u64, RowChanges>) -> Vec<u8> {
+    let (mut file, mut record) = (Vec::new(), RecordWriter::new().unwrap());
+    for (number, changes) in records {
+        record.write(*number, changes).unwrap();
+        file.extend_from_slice(record.bytes());
+    }
+    file
+}
+
 /// A file with these records as formats before the fifth had it.
 #[cfg(test)]
 pub fn in_older_form(records: &BTreeMap<u64, RowChanges>) -> Vec<u8> {
@@ -180,12 +191,7 @@ mod tests {
     }
 
     fn written(numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {
-        let (mut bytes, mut record) = (Vec::new(), RecordWriter::new().unwrap());
-        for number in numbers {
-            record.write(number, &changes(number)).unwrap();
-            bytes.extend_from_slice(record.bytes());
-        }
-        bytes
+        in_present_form(&numbers.into_iter().map(|number| (number, changes(number))).collect())
     }
 
     fn numbers(records: &BTreeMap<u64, RowChanges>) -> Vec<u64> {
@@ -241,12 +247,8 @@ mod tests {
     fn the_rest_of_a_file_that_is_written_over_is_not_read() {
         // All records have the same length, so that an old one begins where the last new one ends.
         let same = |numbers: std::ops::Range<u64>| {
-            let (mut bytes, mut record) = (Vec::new(), RecordWriter::new().unwrap());
-            for number in numbers {
-                record.write(number, &[(b"key".to_vec(), Some(number.to_be_bytes().to_vec()))].into()).unwrap();
-                bytes.extend_from_slice(record.bytes());
-            }
-            bytes
+            let change = |number: u64| [(b"key".to_vec(), Some(number.to_be_bytes().to_vec()))].into();
+            in_present_form(&numbers.map(|number| (number, change(number))).collect())
         };
         let (mut file, new) = (same(1..10), same(20..23));
         file[..new.len()].copy_from_slice(&new);
