@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -99,4 +99,38 @@ fn a_new_user_gets_all_events_while_the_sinks_of_many_others_hang() {
     }
     healthy.wait_for(30);
     assert_eq!(hanging.given_up.load(Ordering::SeqCst), 0, "every hanging attempt still holds its place");
+}
+
+#[test]
+fn a_sink_with_many_events_gives_its_place_to_another_of_its_owner_after_a_turn() {
+    // Two places, of which an owner gets one.
+    let daemon = daemon("2");
+    let is_open = Arc::new(AtomicBool::new(true));
+    let opened = is_open.clone();
+    let receiver = Receiver::answering(move |received| {
+        if received.path == "/busy" {
+            while !opened.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Answer::Status(200)
+    });
+    daemon.create_sink(&sink("busy", "global", "custom.many", &receiver.url("/busy")));
+    daemon.create_sink(&sink("other", "global", "custom.one", &receiver.url("/other")));
+    // Both sinks are healthy from now on.
+    daemon.emit("many", &json!({}));
+    daemon.emit("one", &json!({}));
+    receiver.wait_for(2);
+
+    is_open.store(false, Ordering::SeqCst);
+    for _ in 0..50 {
+        daemon.emit("many", &json!({}));
+    }
+    daemon.emit("one", &json!({}));
+    is_open.store(true, Ordering::SeqCst);
+    let paths: Vec<_> = receiver.wait_for(2 + 51).into_iter().skip(2).map(|received| received.path).collect();
+    let other = paths.iter().position(|path| path == "/other").expect("it is delivered");
+    // Fifty events take a second, and a turn is a tenth of one.
+    assert!(other < 40, "it was delivered behind {other} of 50 events of the busy sink");
 }

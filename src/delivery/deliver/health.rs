@@ -2,7 +2,8 @@
 //!
 //! A sink that responds finds a place however many others fail or hang, also if all belong to one owner: those have pools
 //! of their own. Health follows the last attempt. A sink that hangs for the first time, or at its first attempt, holds a
-//! place of its former pool for [`SLOW_AFTER`] only; then the attempt counts as one of a slow sink.
+//! place of its former pool for [`SLOW_AFTER`] only; then the attempt counts as one of a slow sink. A healthy sink keeps its
+//! place for a [`TURN`].
 
 use crate::{
     delivery::CompletedAttempt,
@@ -12,9 +13,14 @@ use crate::{
 };
 use parking_lot::Mutex;
 use std::{collections::HashMap, sync::Arc, time::Duration};
+use tokio::time::Instant;
 
 /// The duration from which an attempt is slow, whatever its outcome.
 pub(super) const SLOW_AFTER: Duration = Duration::from_secs(1);
+
+/// The time for which a healthy sink keeps its place for the events that follow. Among thousands of sinks that wait, a place
+/// that is given back after each event returns when the sink's state has left the processor's caches.
+pub(super) const TURN: Duration = Duration::from_millis(100);
 
 /// The health of a sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,11 +44,12 @@ pub(super) struct SinkPools {
     slow: Arc<Pool>,
 }
 
-/// A place for one attempt at a sink, freed when dropped.
+/// A place for attempts at a sink, freed when dropped.
 pub(super) struct SinkPermit {
     permit: PoolPermit,
     owner: Owner,
     health: SinkHealth,
+    since: Instant,
 }
 
 impl SinkPools {
@@ -69,7 +76,7 @@ impl SinkPools {
             SinkHealth::Failing => &self.failing,
             SinkHealth::Slow => &self.slow,
         };
-        SinkPermit { permit: pool.acquire(owner).await, owner, health }
+        SinkPermit { permit: pool.acquire(owner).await, owner, health, since: Instant::now() }
     }
 
     /// Makes a permit one of the slow pool, unless that has no room.
@@ -115,6 +122,11 @@ impl SinkPermit {
     /// Tells if the attempt counts as one of a slow sink.
     pub fn is_slow(&self) -> bool {
         self.health == SinkHealth::Slow
+    }
+
+    /// Tells if the next event of the sink may have this place too.
+    pub fn has_turn(&self) -> bool {
+        self.health == SinkHealth::Healthy && self.since.elapsed() < TURN
     }
 }
 
@@ -188,5 +200,18 @@ mod tests {
         pools.move_to_slow(&mut hanging);
         assert!(hanging.is_slow());
         assert!(pools.acquire(SinkId::new(), Owner::Global, &FIRST).now_or_never().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_healthy_sink_alone_keeps_its_place_and_only_for_a_turn() {
+        let pools = SinkPools::new(64);
+        let later = QueueHead { sequence: 7, ..FIRST };
+        let healthy = pools.acquire(SinkId::new(), Owner::Global, &later).await;
+        assert!(healthy.has_turn());
+        tokio::time::advance(TURN).await;
+        assert!(!healthy.has_turn());
+        for other in [FIRST, QueueHead { failures: 1, ..later }] {
+            assert!(!pools.acquire(SinkId::new(), Owner::Global, &other).await.has_turn());
+        }
     }
 }

@@ -104,10 +104,17 @@ struct TakenHead {
     permit: DeliveryPermit,
 }
 
-/// Permission to run one delivery, released when dropped.
+/// Permission to run deliveries of one queue, released when dropped.
 enum DeliveryPermit {
     Sink(SinkPermit),
     Method(#[expect(dead_code, reason = "held until it is dropped")] OwnedSemaphorePermit),
+}
+
+impl DeliveryPermit {
+    /// Tells if the sink's next event may be delivered with it too.
+    fn has_turn(&self) -> bool {
+        matches!(self, Self::Sink(permit) if permit.has_turn())
+    }
 }
 
 /// The continuation of a worker after one step.
@@ -138,8 +145,9 @@ impl DelivererState {
             }
             // On the heap, and gone while the sink has nothing to do.
             let mut ahead = Box::<BodiesAhead>::default();
-            while self.deliver_head(sink, retry_now, &mut ahead).await == Next::Continue {}
-            drop(ahead);
+            let mut kept = None;
+            while self.deliver_head(sink, retry_now, &mut kept, &mut ahead).await == Next::Continue {}
+            drop((kept, ahead));
             let mut workers = self.workers.lock();
             let woken = workers.get(&sink).is_some_and(|worker| worker.wake_state == WakeState::Woken);
             if !woken || self.shutdown.is_cancelled() {
@@ -149,9 +157,15 @@ impl DelivererState {
         }
     }
 
-    /// Delivers the event at the head of the queue: take, attempt, settle.
-    async fn deliver_head(&self, sink: SinkId, retry_now: &Notify, ahead: &mut BodiesAhead) -> Next {
-        let TakenHead { recipient, mut batch, mut permit } = match self.take(sink, retry_now).await {
+    /// Delivers the event at the head of the queue: take, attempt, settle. `kept` is the place of the event before.
+    async fn deliver_head(
+        &self,
+        sink: SinkId,
+        retry_now: &Notify,
+        kept: &mut Option<DeliveryPermit>,
+        ahead: &mut BodiesAhead,
+    ) -> Next {
+        let TakenHead { recipient, mut batch, mut permit } = match self.take(sink, retry_now, kept).await {
             Ok(taken) => taken,
             Err(next) => return next,
         };
@@ -172,10 +186,11 @@ impl DelivererState {
                 Ok(CompletedAttempt::failed(PANICKED.to_owned()))
             })
         };
-        drop(permit);
+        let is_delivered = |completed: &CompletedAttempt| completed.outcome == AttemptOutcome::Delivered;
+        *kept = Some(permit).filter(|permit| attempted.as_ref().is_ok_and(is_delivered) && permit.has_turn());
         let delivered = match attempted {
             Ok(completed) => {
-                let delivered = completed.outcome == AttemptOutcome::Delivered;
+                let delivered = is_delivered(&completed);
                 self.settle(&recipient, batch, completed, started_at).await;
                 delivered
             }
@@ -201,20 +216,34 @@ impl DelivererState {
     /// Waits until the head of the queue is due and a permit is free, then takes it. The event stays in the queue.
     ///
     /// The event is read last: an event that waits, for its time or for a permit, waits on disk.
-    async fn take(&self, sink: SinkId, retry_now: &Notify) -> Result<TakenHead, Next> {
-        let head = self.wait_until_due(sink, retry_now).await?;
+    async fn take(
+        &self,
+        sink: SinkId,
+        retry_now: &Notify,
+        kept: &mut Option<DeliveryPermit>,
+    ) -> Result<TakenHead, Next> {
+        let head = self.wait_until_due(sink, retry_now, kept).await?;
         // Looked up for each attempt, so that a change of the sink takes effect on the next one. The lookup also sees
         // every change that a pending notification stands for.
         let _ = retry_now.notified().now_or_never();
         let mut recipient = self.recipients.find(sink).ok_or(Next::Stop)?;
         if let Some(spec) = recipient.batch() {
+            *kept = None;
             self.wait_for_batch(sink, &head, spec, retry_now).await?;
             recipient = self.recipients.find(sink).ok_or(Next::Stop)?;
         }
-        let permit = tokio::select! {
-            () = self.shutdown.cancelled() => return Err(Next::Stop),
-            permit = self.permit(&recipient, &head) => permit,
+        let permit = match kept.take() {
+            Some(permit) => permit,
+            None => tokio::select! {
+                // Mostly there is one, and no wait for the other begins.
+                biased;
+                permit = self.permit(&recipient, &head) => permit,
+                () = self.shutdown.cancelled() => return Err(Next::Stop),
+            },
         };
+        if self.shutdown.is_cancelled() {
+            return Err(Next::Stop);
+        }
         let max = recipient.batch().map_or(1, |batch| batch.max);
         match self.engine.heads(sink, max, MAX_BATCH_BYTES).await {
             Ok(batch) if batch.is_empty() => Err(Next::Stop),
@@ -388,12 +417,20 @@ impl DelivererState {
         }
     }
 
-    /// Waits for the time of the next attempt; stops if the queue is empty.
-    async fn wait_until_due(&self, sink: SinkId, retry_now: &Notify) -> Result<QueueHead, Next> {
+    /// Waits for the time of the next attempt, without a place; stops if the queue is empty.
+    async fn wait_until_due(
+        &self,
+        sink: SinkId,
+        retry_now: &Notify,
+        kept: &mut Option<DeliveryPermit>,
+    ) -> Result<QueueHead, Next> {
         let head = self.engine.queue_head(sink).ok_or(Next::Stop)?;
         let wait = head.wait.min(self.retry_policy.longest_wait());
-        if !wait.is_zero() && self.pause(wait, retry_now).await == Next::Stop {
-            return Err(Next::Stop);
+        if !wait.is_zero() {
+            *kept = None;
+            if self.pause(wait, retry_now).await == Next::Stop {
+                return Err(Next::Stop);
+            }
         }
         Ok(head)
     }
