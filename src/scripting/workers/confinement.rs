@@ -106,6 +106,7 @@ pub(super) fn memory_limit(run_memory: usize) -> usize {
 const ALLOWED: &[i64] = &[
     libc::SYS_read,
     libc::SYS_write,
+    libc::SYS_ppoll,
     libc::SYS_close,
     libc::SYS_futex,
     libc::SYS_clock_gettime,

@@ -38,7 +38,7 @@ fn write(message: &FromWorker) -> Bytes {
 fn frames(data: &[u8], piece: usize) -> Vec<Bytes> {
     let (mut buffer, mut found) = (FrameBuffer::default(), Vec::new());
     for piece in data.chunks(piece) {
-        buffer.room().extend_from_slice(piece);
+        buffer.add(piece);
         loop {
             match buffer.next(MAX_FRAME) {
                 Ok(Some(frame)) => found.push(frame.0),

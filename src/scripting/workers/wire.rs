@@ -137,11 +137,11 @@ pub(super) struct FrameBuffer {
 }
 
 impl FrameBuffer {
-    /// The buffer to receive into, with room for more.
-    pub fn room(&mut self) -> &mut bytes::BytesMut {
-        let missing = self.missing().clamp(16 << 10, 1 << 20);
-        self.bytes.reserve(missing);
-        &mut self.bytes
+    /// Adds received bytes.
+    pub fn add(&mut self, received: &[u8]) {
+        // A long frame gets its room at once, as far as its length may be believed.
+        self.bytes.reserve(self.missing().min(1 << 20).max(received.len()));
+        self.bytes.extend_from_slice(received);
     }
 
     /// Takes the next frame, if it is complete.
@@ -189,7 +189,7 @@ mod tests {
         let mut buffer = FrameBuffer::default();
         let mut frames = Vec::new();
         for byte in writer.bytes {
-            buffer.room().extend_from_slice(&[byte]);
+            buffer.add(&[byte]);
             frames.extend(buffer.next(100).unwrap());
         }
         let [mut one, two, mut three] = <[_; 3]>::try_from(frames).ok().unwrap();
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn a_length_that_lies_is_refused_before_it_costs_memory() {
         let mut buffer = FrameBuffer::default();
-        buffer.room().extend_from_slice(&u32::MAX.to_le_bytes());
+        buffer.add(&u32::MAX.to_le_bytes());
         assert!(buffer.next(MAX_FRAME).is_err());
         let lying = || FrameReader(Bytes::from_static(&[255, 255, 255, 255, 1]));
         assert_eq!(lying().data(), Err(Malformed));

@@ -15,6 +15,7 @@ use super::{
     program_text::ProgramText,
     quarantine::Quarantine,
     wire::{FrameBuffer, FrameWriter, MAX_FRAME, Malformed},
+    worker_socket::{RECEIVED, WorkerSocket},
 };
 use crate::scripting::lua::{LimitExceeded, RunLimits, ScriptError};
 use parking_lot::Mutex;
@@ -28,14 +29,7 @@ use std::{
     },
     time::{Duration, Instant},
 };
-use tokio::{
-    io::AsyncReadExt as _,
-    net::{
-        UnixStream,
-        unix::{OwnedReadHalf, OwnedWriteHalf},
-    },
-    sync::{Notify, mpsc},
-};
+use tokio::sync::{Notify, mpsc};
 
 /// The programs that a worker keeps.
 const MAX_PROGRAMS: usize = 64;
@@ -55,7 +49,7 @@ pub(super) struct WorkerLink {
     key: WorkerKey,
     pid: u32,
     limits: RunLimits,
-    socket: OwnedWriteHalf,
+    socket: WorkerSocket,
     child: Mutex<Option<Child>>,
     state: Mutex<WorkerLinkState>,
     /// The number of turns that the worker has to take.
@@ -187,13 +181,12 @@ impl WorkerLink {
     ) -> io::Result<Arc<Self>> {
         let mut writer = FrameWriter::default();
         write_limits(&mut writer, limits);
-        let (reader, socket) = UnixStream::from_std(process.socket)?.into_split();
         let link = Arc::new(Self {
             id,
             key,
             pid: process.child.id(),
             limits,
-            socket,
+            socket: WorkerSocket::new(process.socket)?,
             child: Mutex::new(Some(process.child)),
             state: Mutex::new(WorkerLinkState { outbox: writer.bytes, ..WorkerLinkState::default() }),
             turns: AtomicUsize::new(0),
@@ -207,7 +200,7 @@ impl WorkerLink {
         let served = link.clone();
         tokio::spawn(async move {
             let cause = tokio::select! {
-                cause = served.read(reader) => cause,
+                cause = served.read() => cause,
                 () = served.write() => EndCause::Closed,
             };
             served.end(cause).await;
@@ -417,7 +410,7 @@ impl WorkerLink {
             };
             let mut sent = 0;
             while sent < bytes.len() {
-                match self.socket.try_write(&bytes[sent..]) {
+                match self.socket.send(&bytes[sent..]) {
                     Ok(count) => sent += count,
                     // The end of the worker is found by reading.
                     Err(error) if error.kind() != io::ErrorKind::WouldBlock => sent = bytes.len(),
@@ -441,7 +434,7 @@ impl WorkerLink {
     async fn write(&self) {
         loop {
             self.blocked.notified().await;
-            if self.socket.writable().await.is_err() {
+            if self.socket.room().await.is_err() {
                 return;
             }
             self.flush();
@@ -449,11 +442,12 @@ impl WorkerLink {
     }
 
     /// Reads messages until the worker ends or breaks the rules.
-    async fn read(&self, mut reader: OwnedReadHalf) -> EndCause {
-        let mut buffer = FrameBuffer::default();
+    async fn read(&self) -> EndCause {
+        let (mut received, mut buffer) = (vec![0; RECEIVED], FrameBuffer::default());
         loop {
-            if !matches!(reader.read_buf(buffer.room()).await, Ok(1..)) {
-                return EndCause::Closed;
+            match self.socket.receive(&mut received).await {
+                Ok(count @ 1..) => buffer.add(&received[..count]),
+                _ => return EndCause::Closed,
             }
             loop {
                 let taken = match buffer.next(MAX_FRAME) {

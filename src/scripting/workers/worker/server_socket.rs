@@ -8,6 +8,7 @@ use std::{
     collections::VecDeque,
     fs::File,
     io::{self, Read as _, Write as _},
+    os::fd::AsRawFd as _,
 };
 
 /// The most bytes of one read. Most messages are smaller.
@@ -73,10 +74,18 @@ impl ServerSocket {
             if let Some(frame) = self.received.next(usize::MAX).map_err(io::Error::other)? {
                 return ToWorker::read(frame).map_err(io::Error::other);
             }
+            self.wait();
             match self.socket.read(&mut self.reading)? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                length => self.received.room().extend_from_slice(&self.reading[..length]),
+                length => self.received.add(&self.reading[..length]),
             }
         }
+    }
+
+    /// Waits for bytes to read. A thread that waits in `read` would be woken also when the server takes what was sent to it.
+    fn wait(&self) {
+        let mut watched = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: the pointer is that of one entry, and the others may be null. If it fails, `read` waits.
+        unsafe { libc::ppoll(&mut watched, 1, std::ptr::null(), std::ptr::null()) };
     }
 }
