@@ -131,6 +131,6 @@ fn a_sink_with_many_events_gives_its_place_to_another_of_its_owner_after_a_turn(
     is_open.store(true, Ordering::SeqCst);
     let paths: Vec<_> = receiver.wait_for(2 + 51).into_iter().skip(2).map(|received| received.path).collect();
     let other = paths.iter().position(|path| path == "/other").expect("it is delivered");
-    // Fifty events take a second, and a turn is a tenth of one.
+    // Fifty events take a second, and a turn is a fiftieth of one.
     assert!(other < 40, "it was delivered behind {other} of 50 events of the busy sink");
 }

@@ -20,7 +20,7 @@ pub(super) const SLOW_AFTER: Duration = Duration::from_secs(1);
 
 /// The time for which a healthy sink keeps its place for the events that follow. Among thousands of sinks that wait, a place
 /// that is given back after each event returns when the sink's state has left the processor's caches.
-pub(super) const TURN: Duration = Duration::from_millis(100);
+pub(super) const TURN: Duration = Duration::from_millis(20);
 
 /// The health of a sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

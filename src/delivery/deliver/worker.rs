@@ -110,10 +110,26 @@ enum DeliveryPermit {
     Method(#[expect(dead_code, reason = "held until it is dropped")] OwnedSemaphorePermit),
 }
 
-impl DeliveryPermit {
-    /// Tells if the sink's next event may be delivered with it too.
-    fn has_turn(&self) -> bool {
-        matches!(self, Self::Sink(permit) if permit.has_turn())
+/// A permit that a worker keeps for the next event of its sink, as the sink was.
+struct KeptPermit {
+    permit: DeliveryPermit,
+    sink: Arc<Sink>,
+}
+
+impl KeptPermit {
+    /// Keeps the permit of an event that was delivered, if the sink has its turn still.
+    fn new(permit: DeliveryPermit, recipient: &Recipient) -> Option<Self> {
+        match (&permit, recipient) {
+            (DeliveryPermit::Sink(place), Recipient::Sink(sink)) if place.has_turn() => {
+                Some(Self { permit, sink: sink.clone() })
+            }
+            _ => None,
+        }
+    }
+
+    /// The permit, unless the sink has changed since: it counts as new then.
+    fn take_for(self, recipient: &Recipient) -> Option<DeliveryPermit> {
+        matches!(recipient, Recipient::Sink(sink) if Arc::ptr_eq(sink, &self.sink)).then_some(self.permit)
     }
 }
 
@@ -157,12 +173,12 @@ impl DelivererState {
         }
     }
 
-    /// Delivers the event at the head of the queue: take, attempt, settle. `kept` is the place of the event before.
+    /// Delivers the event at the head of the queue: take, attempt, settle. `kept` is the permit of the event before.
     async fn deliver_head(
         &self,
         sink: SinkId,
         retry_now: &Notify,
-        kept: &mut Option<DeliveryPermit>,
+        kept: &mut Option<KeptPermit>,
         ahead: &mut BodiesAhead,
     ) -> Next {
         let TakenHead { recipient, mut batch, mut permit } = match self.take(sink, retry_now, kept).await {
@@ -187,7 +203,13 @@ impl DelivererState {
             })
         };
         let is_delivered = |completed: &CompletedAttempt| completed.outcome == AttemptOutcome::Delivered;
-        *kept = Some(permit).filter(|permit| attempted.as_ref().is_ok_and(is_delivered) && permit.has_turn());
+        *kept = match &attempted {
+            Ok(completed) if is_delivered(completed) => KeptPermit::new(permit, &recipient),
+            _ => {
+                drop(permit);
+                None
+            }
+        };
         let delivered = match attempted {
             Ok(completed) => {
                 let delivered = is_delivered(&completed);
@@ -216,12 +238,7 @@ impl DelivererState {
     /// Waits until the head of the queue is due and a permit is free, then takes it. The event stays in the queue.
     ///
     /// The event is read last: an event that waits, for its time or for a permit, waits on disk.
-    async fn take(
-        &self,
-        sink: SinkId,
-        retry_now: &Notify,
-        kept: &mut Option<DeliveryPermit>,
-    ) -> Result<TakenHead, Next> {
+    async fn take(&self, sink: SinkId, retry_now: &Notify, kept: &mut Option<KeptPermit>) -> Result<TakenHead, Next> {
         let head = self.wait_until_due(sink, retry_now, kept).await?;
         // Looked up for each attempt, so that a change of the sink takes effect on the next one. The lookup also sees
         // every change that a pending notification stands for.
@@ -232,10 +249,10 @@ impl DelivererState {
             self.wait_for_batch(sink, &head, spec, retry_now).await?;
             recipient = self.recipients.find(sink).ok_or(Next::Stop)?;
         }
-        let permit = match kept.take() {
+        let permit = match kept.take().and_then(|kept| kept.take_for(&recipient)) {
             Some(permit) => permit,
             None => tokio::select! {
-                // Mostly there is one, and no wait for the other begins.
+                // A permit is mostly free, and the shutdown need not be watched then.
                 biased;
                 permit = self.permit(&recipient, &head) => permit,
                 () = self.shutdown.cancelled() => return Err(Next::Stop),
@@ -422,7 +439,7 @@ impl DelivererState {
         &self,
         sink: SinkId,
         retry_now: &Notify,
-        kept: &mut Option<DeliveryPermit>,
+        kept: &mut Option<KeptPermit>,
     ) -> Result<QueueHead, Next> {
         let head = self.engine.queue_head(sink).ok_or(Next::Stop)?;
         let wait = head.wait.min(self.retry_policy.longest_wait());

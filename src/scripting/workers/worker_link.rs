@@ -15,12 +15,13 @@ use super::{
     program_text::ProgramText,
     quarantine::Quarantine,
     wire::{FrameBuffer, FrameWriter, MAX_FRAME, Malformed},
-    worker_socket::{RECEIVED, WorkerSocket},
+    worker_socket::{READ_SIZE, WorkerSocket},
 };
 use crate::scripting::lua::{LimitExceeded, RunLimits, ScriptError};
 use parking_lot::Mutex;
 use std::{
     collections::{HashMap, VecDeque},
+    convert::Infallible,
     io,
     process::Child,
     sync::{
@@ -42,6 +43,9 @@ const WALL_GRACE: Duration = Duration::from_secs(5);
 
 /// The time that a turn whose caller is gone may still take.
 const ABANDONED_GRACE: Duration = Duration::from_secs(1);
+
+/// The time after which a socket that cannot be watched is tried again.
+const UNWATCHED_WAIT: Duration = Duration::from_millis(10);
 
 /// A worker process and its runs.
 pub(super) struct WorkerLink {
@@ -201,7 +205,7 @@ impl WorkerLink {
         tokio::spawn(async move {
             let cause = tokio::select! {
                 cause = served.read() => cause,
-                () = served.write() => EndCause::Closed,
+                never = served.write() => match never {},
             };
             served.end(cause).await;
         });
@@ -431,11 +435,12 @@ impl WorkerLink {
     }
 
     /// Sends what the socket did not take at once, whenever it takes more.
-    async fn write(&self) {
+    async fn write(&self) -> Infallible {
         loop {
             self.blocked.notified().await;
             if self.socket.room().await.is_err() {
-                return;
+                // There was no descriptor to watch it with. The worker must not pay for that.
+                tokio::time::sleep(UNWATCHED_WAIT).await;
             }
             self.flush();
         }
@@ -443,7 +448,7 @@ impl WorkerLink {
 
     /// Reads messages until the worker ends or breaks the rules.
     async fn read(&self) -> EndCause {
-        let (mut received, mut buffer) = (vec![0; RECEIVED], FrameBuffer::default());
+        let (mut received, mut buffer) = (vec![0; READ_SIZE], FrameBuffer::default());
         loop {
             match self.socket.receive(&mut received).await {
                 Ok(count @ 1..) => buffer.add(&received[..count]),
