@@ -3,9 +3,9 @@
 //! These rules need no network. The addresses a host name resolves to are checked at connection time, in
 //! [`crate::platform::egress`].
 
-use http::HeaderName;
-use std::ops::Deref;
-use url::Url;
+use http::{HeaderName, HeaderValue, Uri, uri::PathAndQuery};
+use std::{ops::Deref, sync::Arc};
+use url::{Position, Url};
 
 /// Headers that belong to the connection rather than to the message.
 const FRAMING: [&str; 9] =
@@ -22,21 +22,41 @@ pub enum UrlError {
     Credentials,
 }
 
-/// A URL that the daemon sends to, as far as that can be said without name resolution.
+/// A URL that the daemon sends to, as far as that can be said without name resolution. Cloning it is cheap.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CheckedUrl(Url);
+pub struct CheckedUrl(Arc<UrlParts>);
+
+/// A URL, and the parts of it that each request repeats.
+#[derive(Debug, PartialEq, Eq)]
+struct UrlParts {
+    url: Url,
+    path: PathAndQuery,
+    host: HeaderValue,
+}
+
+impl CheckedUrl {
+    /// The URL in the first line of a request, without the host.
+    pub fn target(&self) -> Uri {
+        self.0.path.clone().into()
+    }
+
+    /// The value of the `Host` header.
+    pub fn host_header(&self) -> HeaderValue {
+        self.0.host.clone()
+    }
+}
 
 impl Deref for CheckedUrl {
     type Target = Url;
 
     fn deref(&self) -> &Url {
-        &self.0
+        &self.0.url
     }
 }
 
 impl From<CheckedUrl> for String {
-    fn from(CheckedUrl(url): CheckedUrl) -> Self {
-        url.into()
+    fn from(url: CheckedUrl) -> Self {
+        url.as_str().to_owned()
     }
 }
 
@@ -52,8 +72,12 @@ pub fn check_url(text: &str) -> Result<CheckedUrl, UrlError> {
     }
     url.set_fragment(None);
     // The HTTP client parses the URL again and accepts fewer characters.
-    url.as_str().parse::<http::Uri>().map_err(|error| malformed(error.to_string()))?;
-    Ok(CheckedUrl(url))
+    url.as_str().parse::<Uri>().map_err(|error| malformed(error.to_string()))?;
+    let path = url[Position::BeforePath..Position::AfterQuery].parse();
+    let path = path.map_err(|error: http::uri::InvalidUri| malformed(error.to_string()))?;
+    let host = HeaderValue::try_from(&url[Position::BeforeHost..Position::AfterPort]);
+    let host = host.map_err(|error| malformed(error.to_string()))?;
+    Ok(CheckedUrl(Arc::new(UrlParts { url, path, host })))
 }
 
 /// Returns true for a header that only the HTTP client may set. A wrong `Content-Length`, for example, would let the
@@ -74,5 +98,18 @@ mod tests {
             assert!(matches!(check_url(text), Err(UrlError::Malformed { .. })), "{text}");
         }
         assert_eq!(check_url("https://a.example/x?y=1#z").unwrap().as_str(), "https://a.example/x?y=1");
+    }
+
+    #[test]
+    fn a_request_names_the_path_with_the_query_and_the_host_with_a_port_that_is_not_the_usual_one() {
+        for (url, target, host) in [
+            ("http://a.example", "/", "a.example"),
+            ("https://A.example:443/x/y?z=1&u=%20#f", "/x/y?z=1&u=%20", "a.example"),
+            ("http://a.example:8080?z", "/?z", "a.example:8080"),
+            ("http://[::1]:80/", "/", "[::1]"),
+        ] {
+            let url = check_url(url).unwrap();
+            assert_eq!((url.target().to_string().as_str(), url.host_header().to_str().unwrap()), (target, host));
+        }
     }
 }

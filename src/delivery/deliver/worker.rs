@@ -133,6 +133,9 @@ impl KeptPermit {
     }
 }
 
+/// The bodies ahead of a sink, from its first template on.
+type LazyBodies = Option<Box<BodiesAhead>>;
+
 /// The continuation of a worker after one step.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
@@ -159,9 +162,8 @@ impl DelivererState {
             if let Some(worker) = self.workers.lock().get_mut(&sink) {
                 worker.wake_state = WakeState::Idle;
             }
-            // On the heap, and gone while the sink has nothing to do.
-            let mut ahead = Box::<BodiesAhead>::default();
-            let mut kept = None;
+            // Both are gone while the sink has nothing to do.
+            let (mut kept, mut ahead) = (None, None);
             while self.deliver_head(sink, retry_now, &mut kept, &mut ahead).await == Next::Continue {}
             drop((kept, ahead));
             let mut workers = self.workers.lock();
@@ -179,7 +181,7 @@ impl DelivererState {
         sink: SinkId,
         retry_now: &Notify,
         kept: &mut Option<KeptPermit>,
-        ahead: &mut BodiesAhead,
+        ahead: &mut LazyBodies,
     ) -> Next {
         let TakenHead { recipient, mut batch, mut permit } = match self.take(sink, retry_now, kept).await {
             Ok(taken) => taken,
@@ -189,7 +191,7 @@ impl DelivererState {
         let running = self.running_attempts.begin(sink, batch[0].sequence);
         if running.was_interrupted() {
             // An event behind this one may have ended the server.
-            ahead.turn_off();
+            ahead.get_or_insert_default().turn_off();
         }
         let attempted = if running.counts_as_failed() {
             // Which event of the batch ended the server is not known: the first is attempted alone from now on.
@@ -218,12 +220,12 @@ impl DelivererState {
             }
             Err(_) => {
                 drop(running);
-                ahead.clear();
+                discard(ahead);
                 return self.pause(POSTPONED_WAIT, retry_now).await;
             }
         };
         if !delivered {
-            ahead.clear();
+            discard(ahead);
         }
         if running.counts_as_failed() {
             // The note says so until the failure is on disk.
@@ -319,7 +321,7 @@ impl DelivererState {
         recipient: &Recipient,
         batch: &[PendingDelivery],
         permit: &mut DeliveryPermit,
-        ahead: &mut BodiesAhead,
+        ahead: &mut LazyBodies,
     ) -> Result<CompletedAttempt, Postponed> {
         let began = Instant::now();
         // On the heap, so that a worker that waits takes little memory.
@@ -344,13 +346,14 @@ impl DelivererState {
         &self,
         recipient: &Recipient,
         pending: &PendingDelivery,
-        ahead: &mut BodiesAhead,
+        ahead: &mut LazyBodies,
     ) -> Option<EventBody> {
         let Recipient::Sink(sink) = recipient else { return None };
         if !renders_ahead(sink) {
-            ahead.clear();
+            discard(ahead);
             return None;
         }
+        let ahead = ahead.get_or_insert_default();
         let body = ahead.take(&self.ahead, sink, &input(pending)).await;
         if let Some(ready) = ahead.wants_more_than()
             && self.engine.depth(sink.id).queued > 1 + ready
@@ -478,6 +481,12 @@ impl DelivererState {
             status: attempt.status,
             error: attempt.error.clone(),
         });
+    }
+}
+
+fn discard(ahead: &mut LazyBodies) {
+    if let Some(ahead) = ahead {
+        ahead.clear();
     }
 }
 

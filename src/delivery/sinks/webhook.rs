@@ -37,7 +37,7 @@ use http::{
     header::{CONTENT_TYPE, LOCATION, RETRY_AFTER},
 };
 use serde::{Deserialize, Serialize};
-use std::{borrow::Cow, sync::OnceLock, time::Duration};
+use std::{sync::OnceLock, time::Duration};
 
 /// The bytes of a receiver's response that are kept with the attempt.
 const KEPT_RESPONSE: usize = 1 << 10;
@@ -108,7 +108,7 @@ impl Webhook {
             },
         };
         let url = match &prepared.url {
-            Some(url) => AttemptUrl::Shown(Cow::Borrowed(url)),
+            Some(url) => AttemptUrl::Shown(url.clone()),
             None => match self.url.read().await {
                 Ok(url) => url,
                 Err(reason) => return Ok(CompletedAttempt::failed(reason)),
@@ -290,7 +290,7 @@ fn insert_header(headers: &mut HeaderMap, name: &str, value: &str) {
 }
 
 /// Turns the receiver's response into the result of the attempt.
-fn interpret(response: &egress::OutboundResponse, on_gone: OnGone, url: &AttemptUrl<'_>) -> CompletedAttempt {
+fn interpret(response: &egress::OutboundResponse, on_gone: OnGone, url: &AttemptUrl) -> CompletedAttempt {
     let status = response.status;
     let completed = if status.is_success() {
         CompletedAttempt::delivered()

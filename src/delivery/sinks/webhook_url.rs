@@ -10,7 +10,6 @@ use crate::{
     platform::{egress::EgressError, value_reader::read_value},
 };
 use serde::{Deserialize, Serialize};
-use std::borrow::Cow;
 
 /// A checked URL, or the place of one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,8 +20,8 @@ pub enum WebhookUrl {
 }
 
 /// The URL of one attempt.
-pub(super) enum AttemptUrl<'a> {
-    Shown(Cow<'a, CheckedUrl>),
+pub(super) enum AttemptUrl {
+    Shown(CheckedUrl),
     Hidden(CheckedUrl),
 }
 
@@ -40,10 +39,10 @@ impl WebhookUrl {
     /// # Errors
     ///
     /// Fails with the reason, which shows no value that is read.
-    pub(super) async fn read(&self) -> Result<AttemptUrl<'static>, String> {
+    pub(super) async fn read(&self) -> Result<AttemptUrl, String> {
         let reference = match self {
             Self::Own(url) => {
-                return check_url(url).map(|url| AttemptUrl::Shown(Cow::Owned(url))).map_err(|error| error.to_string());
+                return check_url(url).map(AttemptUrl::Shown).map_err(|error| error.to_string());
             }
             Self::Reference(reference) => reference,
         };
@@ -56,11 +55,10 @@ impl WebhookUrl {
     }
 }
 
-impl AttemptUrl<'_> {
+impl AttemptUrl {
     pub fn checked(&self) -> &CheckedUrl {
         match self {
-            Self::Shown(url) => url,
-            Self::Hidden(url) => url,
+            Self::Shown(url) | Self::Hidden(url) => url,
         }
     }
 

@@ -22,7 +22,7 @@ use tokio_rustls::{
     TlsConnector,
     rustls::{self, ClientConfig, pki_types::ServerName},
 };
-use url::{Host, Position};
+use url::Host;
 
 #[derive(Default)]
 pub(super) struct HyperClient {
@@ -41,11 +41,11 @@ impl HyperClient {
         address: SocketAddr,
         connect_timeout: Duration,
     ) -> Result<OutboundResponse, EgressError> {
-        complete_headers(request)?;
+        complete_headers(request);
         let destination = destination(request, address);
         let mut resent = false;
         if let Some(mut connection) = self.idle.take(&destination) {
-            match connection.exchange(message(request)?, request.keep).await {
+            match connection.exchange(message(request), request.keep).await {
                 Ok(response) => {
                     self.idle.put(destination, connection);
                     return Ok(response);
@@ -77,7 +77,7 @@ impl HyperClient {
             let reason = format!("no connection within {connect_timeout:?}");
             Err(EgressError::Connect { address: destination.address, reason })
         })?;
-        match connection.exchange(message(request)?, request.keep).await {
+        match connection.exchange(message(request), request.keep).await {
             Ok(response) => {
                 self.idle.put(destination.clone(), connection);
                 Ok(response)
@@ -136,28 +136,23 @@ fn destination(request: &OutboundRequest, address: SocketAddr) -> Destination {
 }
 
 /// Adds the headers that hyper leaves to its callers.
-fn complete_headers(request: &mut OutboundRequest) -> Result<(), EgressError> {
-    let host = HeaderValue::try_from(&request.url[Position::BeforeHost..Position::AfterPort]);
-    let host = host.map_err(|error| EgressError::Client(error.to_string()))?;
+fn complete_headers(request: &mut OutboundRequest) {
     request.headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(AGENT_NAME));
-    request.headers.insert(HOST, host);
+    request.headers.insert(HOST, request.url.host_header());
     if request.body.is_empty() && !request.is_bodiless() {
         // hyper leaves the length of an empty body out, and some receivers insist on it.
         request.headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
     }
-    Ok(())
 }
 
 /// The request as it is sent, without the host in its first line.
-fn message(request: &OutboundRequest) -> Result<http::Request<Full<Bytes>>, EgressError> {
-    let url = &request.url;
-    let mut message = http::Request::builder()
-        .method(request.method.clone())
-        .uri(&url[Position::BeforePath..Position::AfterQuery])
-        .body(Full::new(if request.is_bodiless() { Bytes::new() } else { request.body.clone() }))
-        .map_err(|error| EgressError::Client(error.to_string()))?;
+fn message(request: &OutboundRequest) -> http::Request<Full<Bytes>> {
+    let body = if request.is_bodiless() { Bytes::new() } else { request.body.clone() };
+    let mut message = http::Request::new(Full::new(body));
+    *message.method_mut() = request.method.clone();
+    *message.uri_mut() = request.url.target();
     *message.headers_mut() = request.headers.clone();
-    Ok(message)
+    message
 }
 
 /// The reason that the certificate was refused, if it was.

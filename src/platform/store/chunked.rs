@@ -10,7 +10,7 @@
 
 pub use super::frame::Value;
 
-use super::{StoreError, frame, keys};
+use super::{StoreError, compression, frame, keys};
 use crate::model::timestamp::Timestamp;
 use std::{
     borrow::Cow,
@@ -29,9 +29,6 @@ const MAX_LENGTH: u64 = 4 << 30;
 
 /// Bytes in the key of a piece around the key of its value.
 const PIECE_KEY: usize = 1 + size_of::<u64>() + size_of::<u32>();
-
-/// The lowest of zstd's ordinary levels: writers wait for it.
-const LEVEL: i32 = 1;
 
 pub const WHOLE: u8 = 0;
 pub const HEAD: u8 = 1;
@@ -92,7 +89,7 @@ fn compressed(value: &[u8]) -> (Cow<'_, [u8]>, bool) {
     let compressed = COMPRESSOR.with_borrow_mut(|compressor| {
         let compressor = match compressor {
             Some(compressor) => compressor,
-            none => none.insert(zstd::bulk::Compressor::new(LEVEL).ok()?),
+            none => none.insert(compression::compressor().ok()?),
         };
         compressor.compress(value).ok().filter(|compressed| compressed.len() < value.len())
     });

@@ -11,7 +11,7 @@
 //! No two records share a sector, so that a torn write damages no record before it. Records of formats before the fifth follow each other
 //! without zeros.
 
-use super::row_changes::RowChanges;
+use super::{compression::compressor, row_changes::RowChanges};
 use std::{collections::BTreeMap, io};
 
 /// The smallest unit that most disks accept.
@@ -29,9 +29,6 @@ const COMPRESSED: u64 = 1 << 63;
 /// Bytes of changes from which they are compressed. Those of one event alone would seldom take fewer sectors.
 const WORTH_COMPRESSING: usize = 2 * SECTOR;
 
-/// The lowest of zstd's ordinary levels: every group waits for it.
-const LEVEL: i32 = 1;
-
 /// Bytes that are kept for the next record.
 const KEPT: usize = 1 << 20;
 
@@ -44,7 +41,7 @@ pub struct RecordWriter {
 
 impl RecordWriter {
     pub fn new() -> io::Result<Self> {
-        Ok(Self { compressor: zstd::bulk::Compressor::new(LEVEL)?, changes: Vec::new(), record: Vec::new() })
+        Ok(Self { compressor: compressor()?, changes: Vec::new(), record: Vec::new() })
     }
 
     /// Makes the record of a group, and returns the bytes of its changes.

@@ -17,6 +17,7 @@ mod buffered_tree;
 mod check;
 mod chunked;
 mod commit_mark;
+mod compression;
 mod database;
 mod digest;
 mod disk;

@@ -8,6 +8,7 @@
 
 use super::{
     StoreError, chunked,
+    compression::compressor,
     frame::{self, Value},
     keys,
 };
@@ -31,9 +32,6 @@ const WORTH_COMPRESSING: usize = 256;
 
 /// The most bytes of rows that a damaged block may claim to have.
 const MAX_CLAIMED: usize = 1 << 20;
-
-/// The lowest of zstd's ordinary levels, because every event passes here.
-const LEVEL: i32 = 1;
 
 const PLAIN: u8 = 2;
 const COMPRESSED: u8 = 3;
@@ -78,7 +76,7 @@ pub struct BlockWriter {
 
 impl BlockWriter {
     pub fn new() -> std::io::Result<Self> {
-        Ok(Self { compressor: zstd::bulk::Compressor::new(LEVEL)?, content: Vec::new() })
+        Ok(Self { compressor: compressor()?, content: Vec::new() })
     }
 
     /// The value that sled has for these rows under the key `start`.
@@ -282,7 +280,7 @@ mod tests {
             assert!(read(start, frame::seal(start, PLAIN, content)).is_err());
             assert!(read(start, frame::seal(start, COMPRESSED, content)).is_err());
         }
-        let huge = zstd::bulk::compress(&vec![0; MAX_CLAIMED + 1], LEVEL).unwrap();
+        let huge = compressor().unwrap().compress(&vec![0; MAX_CLAIMED + 1]).unwrap();
         assert!(read(start, frame::seal(start, COMPRESSED, &huge)).is_err());
     }
 }
