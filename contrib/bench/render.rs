@@ -6,8 +6,10 @@
 //!
 //! Run with `cargo bench --bench render`; exits 1 if a render in a pooled state, a named field or the way exceeds its budget.
 
+mod median;
 mod worker_support;
 
+use median::median;
 use serde_json::value::RawValue;
 use std::{
     io::{Read as _, Write as _},
@@ -33,7 +35,7 @@ const BUDGET: f64 = 40.0;
 const WAY_BUDGET: f64 = 25.0;
 
 /// Rounds, and the renders and messages of each.
-const ROUNDS: usize = 10;
+const ROUNDS: usize = 11;
 const RENDERS: usize = 2_000;
 
 /// The objects in a large event, each of which takes about a hundred bytes, and its renders.
@@ -164,11 +166,6 @@ impl Echo {
         }
         (cpu_micros() - before) / RENDERS as f64
     }
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    (values[(values.len() - 1) / 2] + values[values.len() / 2]) / 2.0
 }
 
 /// Processor time of a template for a large event in its worker, in microseconds.

@@ -3,6 +3,9 @@
 //!
 //! Run with `cargo bench --bench routing`; exits 1 if a required ratio is missed.
 
+mod median;
+
+use median::median;
 use std::{
     hint::black_box,
     process::ExitCode,
@@ -90,9 +93,4 @@ fn time(times: u32, mut work: impl FnMut() -> usize) -> Duration {
         black_box(work());
     }
     start.elapsed() / times
-}
-
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort();
-    times[times.len() / 2]
 }

@@ -112,15 +112,15 @@ enum DeliveryPermit {
 
 /// A permit that a worker keeps for the next event of its sink, as the sink was.
 struct KeptPermit {
-    permit: DeliveryPermit,
+    permit: SinkPermit,
     sink: Arc<Sink>,
 }
 
 impl KeptPermit {
     /// Keeps the permit of an event that was delivered, if the sink has its turn still.
     fn new(permit: DeliveryPermit, recipient: &Recipient) -> Option<Self> {
-        match (&permit, recipient) {
-            (DeliveryPermit::Sink(place), Recipient::Sink(sink)) if place.has_turn() => {
+        match (permit, recipient) {
+            (DeliveryPermit::Sink(permit), Recipient::Sink(sink)) if permit.has_turn() => {
                 Some(Self { permit, sink: sink.clone() })
             }
             _ => None,
@@ -129,7 +129,8 @@ impl KeptPermit {
 
     /// The permit, unless the sink has changed since: it counts as new then.
     fn take_for(self, recipient: &Recipient) -> Option<DeliveryPermit> {
-        matches!(recipient, Recipient::Sink(sink) if Arc::ptr_eq(sink, &self.sink)).then_some(self.permit)
+        let is_same = matches!(recipient, Recipient::Sink(sink) if Arc::ptr_eq(sink, &self.sink));
+        is_same.then_some(DeliveryPermit::Sink(self.permit))
     }
 }
 
@@ -204,29 +205,16 @@ impl DelivererState {
                 Ok(CompletedAttempt::failed(PANICKED.to_owned()))
             })
         };
-        let is_delivered = |completed: &CompletedAttempt| completed.outcome == AttemptOutcome::Delivered;
-        *kept = match &attempted {
-            Ok(completed) if is_delivered(completed) => KeptPermit::new(permit, &recipient),
-            _ => {
-                drop(permit);
-                None
-            }
-        };
-        let delivered = match attempted {
-            Ok(completed) => {
-                let delivered = is_delivered(&completed);
-                self.settle(&recipient, batch, completed, started_at).await;
-                delivered
-            }
-            Err(_) => {
-                drop(running);
-                discard(ahead);
-                return self.pause(POSTPONED_WAIT, retry_now).await;
-            }
-        };
+        let delivered = matches!(&attempted, Ok(completed) if completed.outcome == AttemptOutcome::Delivered);
+        *kept = Some(permit).filter(|_| delivered).and_then(|permit| KeptPermit::new(permit, &recipient));
         if !delivered {
             discard(ahead);
         }
+        let Ok(completed) = attempted else {
+            drop(running);
+            return self.pause(POSTPONED_WAIT, retry_now).await;
+        };
+        self.settle(&recipient, batch, completed, started_at).await;
         if running.counts_as_failed() {
             // The note says so until the failure is on disk.
             self.engine.flushed().await;

@@ -8,6 +8,9 @@ use bytes::{Buf, Bytes};
 /// The largest frame that the server reads from a worker: the largest body, and room for what goes with it.
 pub(super) const MAX_FRAME: usize = 4 << 20;
 
+/// The most bytes of one read, at both ends. Most messages are smaller.
+pub(super) const READ_SIZE: usize = 64 << 10;
+
 /// The length of a frame's own length.
 const PREFIX: usize = 4;
 
@@ -140,7 +143,7 @@ impl FrameBuffer {
     /// Adds received bytes.
     pub fn add(&mut self, received: &[u8]) {
         // A long frame gets its room at once, as far as its length may be believed.
-        self.bytes.reserve(self.missing().min(1 << 20).max(received.len()));
+        self.bytes.reserve(self.missing().min(1 << 20));
         self.bytes.extend_from_slice(received);
     }
 

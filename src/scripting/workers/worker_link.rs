@@ -14,8 +14,8 @@ use super::{
     process::{ProcessThread, StartedProcess, own_fault, process_cpu},
     program_text::ProgramText,
     quarantine::Quarantine,
-    wire::{FrameBuffer, FrameWriter, MAX_FRAME, Malformed},
-    worker_socket::{READ_SIZE, WorkerSocket},
+    wire::{FrameBuffer, FrameWriter, MAX_FRAME, Malformed, READ_SIZE},
+    worker_socket::WorkerSocket,
 };
 use crate::scripting::lua::{LimitExceeded, RunLimits, ScriptError};
 use parking_lot::Mutex;

@@ -9,9 +9,6 @@ use std::{
 };
 use tokio::io::{Interest, unix::AsyncFd};
 
-/// The most bytes of one read. Most messages are smaller.
-pub(super) const READ_SIZE: usize = 64 << 10;
-
 pub(super) struct WorkerSocket(AsyncFd<UnixStream>);
 
 impl WorkerSocket {

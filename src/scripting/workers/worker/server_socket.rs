@@ -2,7 +2,7 @@
 
 use crate::scripting::workers::{
     messages::{FromWorker, ToWorker},
-    wire::{FrameBuffer, FrameWriter},
+    wire::{FrameBuffer, FrameWriter, READ_SIZE},
 };
 use std::{
     collections::VecDeque,
@@ -10,9 +10,6 @@ use std::{
     io::{self, Read as _, Write as _},
     os::fd::AsRawFd as _,
 };
-
-/// The most bytes of one read. Most messages are smaller.
-const READ_SIZE: usize = 64 << 10;
 
 /// The socket to the server.
 pub(super) struct ServerSocket {
@@ -82,7 +79,7 @@ impl ServerSocket {
         }
     }
 
-    /// Waits for bytes to read. A thread that waits in `read` would be woken also when the server takes what was sent to it.
+    /// Waits for bytes to read. A thread that waits in `read` is woken also whenever the server takes a message.
     fn wait(&self) {
         let mut watched = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: the pointer is that of one entry, and the others may be null. If it fails, `read` waits.
