@@ -7,7 +7,7 @@
 //! - [`accept`], [`outbox`], [`lines`], [`percent`], [`process_group`]: connections, paths and child processes
 //! - [`memory`]: the allocator, and how memory goes back to the system
 //! - [`backoff`], [`keyed_limit`], [`keyed_mutex`], [`keyed_semaphore`], [`owner_pool`],
-//!   [`run_to_completion`]: waiting and concurrency
+//!   [`run_to_completion`], [`runtime_load`]: waiting and concurrency
 
 pub mod accept;
 pub mod archive;
@@ -30,6 +30,7 @@ pub mod owner_pool;
 pub mod percent;
 pub mod process_group;
 pub mod run_to_completion;
+pub mod runtime_load;
 pub mod secret_keys;
 pub mod store;
 pub mod tls;

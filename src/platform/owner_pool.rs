@@ -3,7 +3,7 @@
 //! An owner may hold no more places than are free. One owner alone thus gets half of the pool, and two that ask by turns get
 //! a third each. Owners that fill the pool one after the other leave less and less to the next; a pool with a reserve
 //! keeps that many places for owners that hold none, so that those find one at once. Owners that wait take turns, and an
-//! owner's own waiters are served in order.
+//! owner's own waiters are served in order: most places go to those with new work, and some to those that continue.
 
 use crate::model::owner::Owner;
 use parking_lot::Mutex;
@@ -13,13 +13,32 @@ use std::{
 };
 use tokio::sync::oneshot;
 
+/// The most places in a row that an owner's new work gets while other work of the owner waits to continue.
+const NEW_IN_A_ROW: usize = 8;
+
 pub struct Pool {
-    size: usize,
-    /// Places that [`Pool::transfer`] may fill; at least `size`.
+    limits: PoolLimits,
+    /// Places that [`Pool::transfer`] may fill; at least the size of the pool.
     transfer_size: usize,
+    state: Mutex<PoolState>,
+}
+
+/// The priority of work among that of its owner.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Priority {
+    /// Work that has just come up. It is ahead, eight of nine times.
+    New,
+    /// Work that goes on after a place was given back.
+    Continued,
+}
+
+#[derive(Clone, Copy)]
+struct PoolLimits {
+    size: usize,
     /// Places that only owners without a place take.
     reserve: usize,
-    state: Mutex<PoolState>,
+    /// Places that an owner holds at most.
+    of_an_owner: usize,
 }
 
 /// A place in a pool, freed when dropped.
@@ -41,7 +60,27 @@ struct PoolState {
 #[derive(Default)]
 struct OwnerPlaces {
     held: usize,
-    waiting: VecDeque<oneshot::Sender<PoolPermit>>,
+    new: VecDeque<oneshot::Sender<PoolPermit>>,
+    continued: VecDeque<oneshot::Sender<PoolPermit>>,
+    /// Places that went to `new` since the last one that went to `continued`.
+    new_in_a_row: usize,
+}
+
+impl OwnerPlaces {
+    fn is_waiting(&self) -> bool {
+        !(self.new.is_empty() && self.continued.is_empty())
+    }
+
+    /// Takes the next waiter: a new one, unless it is the turn of one that continues.
+    fn next(&mut self) -> Option<oneshot::Sender<PoolPermit>> {
+        if self.new.is_empty() || (self.new_in_a_row >= NEW_IN_A_ROW && !self.continued.is_empty()) {
+            self.new_in_a_row = 0;
+            self.continued.pop_front()
+        } else {
+            self.new_in_a_row += 1;
+            self.new.pop_front()
+        }
+    }
 }
 
 impl Pool {
@@ -51,29 +90,43 @@ impl Pool {
 
     /// A pool that grows up to `transfer_size` places for work that comes from other pools.
     pub fn with_transfers(size: usize, transfer_size: usize) -> Arc<Self> {
-        Arc::new(Self { size, transfer_size, reserve: 0, state: Mutex::default() })
+        let limits = PoolLimits { size, reserve: 0, of_an_owner: usize::MAX };
+        Arc::new(Self { limits, transfer_size, state: Mutex::default() })
     }
 
     /// A pool that keeps `reserve` of its places for owners that hold none.
     pub fn with_reserve(size: usize, reserve: usize) -> Arc<Self> {
-        Arc::new(Self { size, transfer_size: size, reserve, state: Mutex::default() })
+        let limits = PoolLimits { size, reserve, of_an_owner: usize::MAX };
+        Arc::new(Self { limits, transfer_size: size, state: Mutex::default() })
+    }
+
+    /// A pool with `places` for each owner, whatever others hold.
+    pub fn for_each_owner(places: usize) -> Arc<Self> {
+        let limits = PoolLimits { size: usize::MAX, reserve: 0, of_an_owner: places };
+        Arc::new(Self { limits, transfer_size: usize::MAX, state: Mutex::default() })
     }
 
     /// Waits for a place.
     pub async fn acquire(self: &Arc<Self>, owner: Owner) -> PoolPermit {
+        self.acquire_for(Priority::New, owner).await
+    }
+
+    /// Waits for a place for work of this priority.
+    pub async fn acquire_for(self: &Arc<Self>, priority: Priority, owner: Owner) -> PoolPermit {
         let place = {
             let mut state = self.state.lock();
-            if state.take(owner, self.size, self.reserve) {
+            if state.take(owner, self.limits) {
                 return PoolPermit { pool: Some(self.clone()), owner };
             }
-            state.wait(owner)
+            state.wait(priority, owner)
         };
         place.await.expect("the pool keeps a waiter until it has a place")
     }
 
     /// Takes a place for work that is under way in another pool, ahead of those that wait; `None` if there is none.
     pub fn transfer(self: &Arc<Self>, owner: Owner) -> Option<PoolPermit> {
-        let taken = self.state.lock().take_ahead(owner, self.transfer_size, self.reserve);
+        let limits = PoolLimits { size: self.transfer_size, ..self.limits };
+        let taken = self.state.lock().take_ahead(owner, limits);
         taken.then(|| PoolPermit { pool: Some(self.clone()), owner })
     }
 
@@ -81,7 +134,7 @@ impl Pool {
         let granted = {
             let mut state = self.state.lock();
             state.give_back(owner);
-            state.grant(self.size, self.reserve)
+            state.grant(self.limits)
         };
         let mut granted = VecDeque::from(granted);
         while let Some((owner, waiter)) = granted.pop_front() {
@@ -91,7 +144,7 @@ impl Pool {
                 permit.pool = None;
                 let mut state = self.state.lock();
                 state.give_back(owner);
-                granted.extend(state.grant(self.size, self.reserve));
+                granted.extend(state.grant(self.limits));
             }
         }
     }
@@ -107,16 +160,16 @@ impl Drop for PoolPermit {
 
 impl PoolState {
     /// Takes a place for an owner that may hold one more and has no earlier waiter.
-    fn take(&mut self, owner: Owner, size: usize, reserve: usize) -> bool {
-        let waits = self.owners.get(&owner).is_some_and(|places| !places.waiting.is_empty());
-        !waits && self.take_ahead(owner, size, reserve)
+    fn take(&mut self, owner: Owner, limits: PoolLimits) -> bool {
+        let waits = self.owners.get(&owner).is_some_and(OwnerPlaces::is_waiting);
+        !waits && self.take_ahead(owner, limits)
     }
 
-    fn take_ahead(&mut self, owner: Owner, size: usize, reserve: usize) -> bool {
+    fn take_ahead(&mut self, owner: Owner, limits: PoolLimits) -> bool {
         let held = self.owners.get(&owner).map_or(0, |places| places.held);
-        let free = size.saturating_sub(self.used);
-        let open = if held == 0 { free } else { free.saturating_sub(reserve) };
-        if held >= open {
+        let free = limits.size.saturating_sub(self.used);
+        let open = if held == 0 { free } else { free.saturating_sub(limits.reserve) };
+        if held >= open.min(limits.of_an_owner) {
             return false;
         }
         self.owners.entry(owner).or_default().held += 1;
@@ -124,13 +177,16 @@ impl PoolState {
         true
     }
 
-    fn wait(&mut self, owner: Owner) -> oneshot::Receiver<PoolPermit> {
+    fn wait(&mut self, priority: Priority, owner: Owner) -> oneshot::Receiver<PoolPermit> {
         let (waiter, place) = oneshot::channel();
         let places = self.owners.entry(owner).or_default();
-        if places.waiting.is_empty() {
+        if !places.is_waiting() {
             self.turns.push_back(owner);
         }
-        places.waiting.push_back(waiter);
+        match priority {
+            Priority::New => places.new.push_back(waiter),
+            Priority::Continued => places.continued.push_back(waiter),
+        }
         place
     }
 
@@ -138,26 +194,26 @@ impl PoolState {
         self.used -= 1;
         if let Some(places) = self.owners.get_mut(&owner) {
             places.held -= 1;
-            if places.held == 0 && places.waiting.is_empty() {
+            if places.held == 0 && !places.is_waiting() {
                 self.owners.remove(&owner);
             }
         }
     }
 
     /// Gives free places to waiting owners, in turns, until none of them may hold one more.
-    fn grant(&mut self, size: usize, reserve: usize) -> Vec<(Owner, oneshot::Sender<PoolPermit>)> {
+    fn grant(&mut self, limits: PoolLimits) -> Vec<(Owner, oneshot::Sender<PoolPermit>)> {
         let mut granted = Vec::new();
         let mut refused = 0;
-        while self.used < size
+        while self.used < limits.size
             && refused < self.turns.len()
             && let Some(owner) = self.turns.pop_front()
         {
-            if self.take_ahead(owner, size, reserve) {
+            if self.take_ahead(owner, limits) {
                 refused = 0;
                 let places = self.owners.get_mut(&owner).expect("an owner with a place is known");
-                let waiter = places.waiting.pop_front().expect("an owner has its turn only while it waits");
+                let waiter = places.next().expect("an owner has its turn only while it waits");
                 granted.push((owner, waiter));
-                if !places.waiting.is_empty() {
+                if places.is_waiting() {
                     self.turns.push_back(owner);
                 }
             } else {
@@ -246,6 +302,35 @@ mod tests {
         let third = (&mut late).now_or_never().expect("then the other owner has its turn");
         drop(third);
         assert!((&mut waiting[1]).now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn new_work_of_an_owner_is_ahead_of_work_that_continues_and_does_not_shut_it_out() {
+        let pool = Pool::new(1);
+        let mut held = pool.acquire(Owner::Global).await;
+        let work = [[Priority::Continued; 3].as_slice(), &[Priority::New; NEW_IN_A_ROW + 1]].concat();
+        let wait = |priority: &Priority| Some(Box::pin(pool.acquire_for(*priority, Owner::Global)));
+        let mut waiting: Vec<_> = work.iter().map(wait).collect();
+        assert!(waiting.iter_mut().flatten().all(|waiter| waiter.now_or_never().is_none()));
+        let mut served = Vec::new();
+        while served.len() < work.len() {
+            drop(held);
+            let mut left = waiting.iter_mut().enumerate().filter_map(|(n, waiter)| Some((n, waiter.as_mut()?)));
+            let ready = left.find_map(|(n, waiter)| Some((n, waiter.now_or_never()?)));
+            let (n, permit) = ready.expect("one of them has the place");
+            waiting[n] = None;
+            served.push(n);
+            held = permit;
+        }
+        assert_eq!(served, [3, 4, 5, 6, 7, 8, 9, 10, 0, 11, 1, 2]);
+    }
+
+    #[tokio::test]
+    async fn places_for_each_owner_are_there_whatever_others_hold() {
+        let pool = Pool::for_each_owner(3);
+        let held: Vec<_> = (0..100).map(|_| fill(&pool, user())).collect();
+        assert!(held.iter().all(|places| places.len() == 3));
+        assert!(pool.transfer(Owner::Global).is_some());
     }
 
     #[tokio::test]

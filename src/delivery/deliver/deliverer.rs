@@ -20,7 +20,7 @@ use crate::{
         subscriptions::{MethodContext, MethodGateway, Subscriptions},
     },
     model::id::{SinkId, SpaceId},
-    platform::{config, metrics::Metrics},
+    platform::{config, metrics::Metrics, runtime_load::RuntimeLoad},
     routing::{feed::Feed, queue::Engine},
 };
 use parking_lot::Mutex;
@@ -71,7 +71,7 @@ impl Deliverer {
             failures,
             queue_limit: settings.queue,
             ahead: AheadShared::new(),
-            sink_pools: SinkPools::new(settings.concurrency),
+            sink_pools: SinkPools::new(settings.concurrency, RuntimeLoad::of_this_runtime()),
             method_permits: MethodPermits::new(settings.concurrency.div_ceil(2)),
             feed,
             metrics,

@@ -6,7 +6,7 @@
 
 use super::{
     bodies_ahead::{AHEAD, AHEAD_BYTES, AheadShared, BodiesAhead},
-    health::{SLOW_AFTER, SinkPermit, SinkPools},
+    health::{SinkPermit, SinkPools},
     method_permits::MethodPermits,
     recipient::{Recipient, Recipients},
     retry_policy::{RetryDecision, RetryPolicy, SinkFinding},
@@ -28,6 +28,7 @@ use crate::{
         audit::{Audit, AuditEntry},
         collection::Edit,
         metrics::Metrics,
+        owner_pool::Priority,
         store::StoreError,
     },
     routing::{
@@ -137,6 +138,14 @@ impl KeptPermit {
 /// The bodies ahead of a sink, from its first template on.
 type LazyBodies = Option<Box<BodiesAhead>>;
 
+/// What a worker keeps from one event to the next, until its queue is empty.
+struct WorkerState {
+    /// The priority of the next event among those of the owner.
+    priority: Priority,
+    kept: Option<KeptPermit>,
+    ahead: LazyBodies,
+}
+
 /// The continuation of a worker after one step.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
@@ -163,10 +172,9 @@ impl DelivererState {
             if let Some(worker) = self.workers.lock().get_mut(&sink) {
                 worker.wake_state = WakeState::Idle;
             }
-            // Both are gone while the sink has nothing to do.
-            let (mut kept, mut ahead) = (None, None);
-            while self.deliver_head(sink, retry_now, &mut kept, &mut ahead).await == Next::Continue {}
-            drop((kept, ahead));
+            let mut state = WorkerState { priority: Priority::New, kept: None, ahead: None };
+            while self.deliver_head(sink, retry_now, &mut state).await == Next::Continue {}
+            drop(state);
             let mut workers = self.workers.lock();
             let woken = workers.get(&sink).is_some_and(|worker| worker.wake_state == WakeState::Woken);
             if !woken || self.shutdown.is_cancelled() {
@@ -176,18 +184,13 @@ impl DelivererState {
         }
     }
 
-    /// Delivers the event at the head of the queue: take, attempt, settle. `kept` is the permit of the event before.
-    async fn deliver_head(
-        &self,
-        sink: SinkId,
-        retry_now: &Notify,
-        kept: &mut Option<KeptPermit>,
-        ahead: &mut LazyBodies,
-    ) -> Next {
-        let TakenHead { recipient, mut batch, mut permit } = match self.take(sink, retry_now, kept).await {
+    /// Delivers the event at the head of the queue: take, attempt, settle.
+    async fn deliver_head(&self, sink: SinkId, retry_now: &Notify, state: &mut WorkerState) -> Next {
+        let TakenHead { recipient, mut batch, mut permit } = match self.take(sink, retry_now, state).await {
             Ok(taken) => taken,
             Err(next) => return next,
         };
+        let ahead = &mut state.ahead;
         let started_at = Timestamp::now();
         let running = self.running_attempts.begin(sink, batch[0].sequence);
         if running.was_interrupted() {
@@ -206,7 +209,8 @@ impl DelivererState {
             })
         };
         let delivered = matches!(&attempted, Ok(completed) if completed.outcome == AttemptOutcome::Delivered);
-        *kept = Some(permit).filter(|_| delivered).and_then(|permit| KeptPermit::new(permit, &recipient));
+        state.priority = Priority::Continued;
+        state.kept = Some(permit).filter(|_| delivered).and_then(|permit| KeptPermit::new(permit, &recipient));
         if !delivered {
             discard(ahead);
         }
@@ -228,23 +232,23 @@ impl DelivererState {
     /// Waits until the head of the queue is due and a permit is free, then takes it. The event stays in the queue.
     ///
     /// The event is read last: an event that waits, for its time or for a permit, waits on disk.
-    async fn take(&self, sink: SinkId, retry_now: &Notify, kept: &mut Option<KeptPermit>) -> Result<TakenHead, Next> {
-        let head = self.wait_until_due(sink, retry_now, kept).await?;
+    async fn take(&self, sink: SinkId, retry_now: &Notify, state: &mut WorkerState) -> Result<TakenHead, Next> {
+        let head = self.wait_until_due(sink, retry_now, &mut state.kept).await?;
         // Looked up for each attempt, so that a change of the sink takes effect on the next one. The lookup also sees
         // every change that a pending notification stands for.
         let _ = retry_now.notified().now_or_never();
         let mut recipient = self.recipients.find(sink).ok_or(Next::Stop)?;
         if let Some(spec) = recipient.batch() {
-            *kept = None;
+            state.kept = None;
             self.wait_for_batch(sink, &head, spec, retry_now).await?;
             recipient = self.recipients.find(sink).ok_or(Next::Stop)?;
         }
-        let permit = match kept.take().and_then(|kept| kept.take_for(&recipient)) {
+        let permit = match state.kept.take().and_then(|kept| kept.take_for(&recipient)) {
             Some(permit) => permit,
             None => tokio::select! {
                 // A permit is mostly free, and the shutdown need not be watched then.
                 biased;
-                permit = self.permit(&recipient, &head) => permit,
+                permit = self.permit(&recipient, &head, state.priority) => permit,
                 () = self.shutdown.cancelled() => return Err(Next::Stop),
             },
         };
@@ -268,9 +272,11 @@ impl DelivererState {
         }
     }
 
-    async fn permit(&self, recipient: &Recipient, head: &QueueHead) -> DeliveryPermit {
+    async fn permit(&self, recipient: &Recipient, head: &QueueHead, priority: Priority) -> DeliveryPermit {
         match recipient {
-            Recipient::Sink(sink) => DeliveryPermit::Sink(self.sink_pools.acquire(sink.id, sink.owner, head).await),
+            Recipient::Sink(sink) => {
+                DeliveryPermit::Sink(self.sink_pools.acquire(sink.id, sink.owner, head, priority).await)
+            }
             Recipient::Method(_) => DeliveryPermit::Method(self.method_permits.acquire(recipient.owner()).await),
         }
     }
@@ -303,7 +309,7 @@ impl DelivererState {
         }
     }
 
-    /// Makes the attempt. While it lasts, its place counts among those of slow sinks from [`SLOW_AFTER`] on.
+    /// Makes the attempt.
     async fn attempt(
         &self,
         recipient: &Recipient,
@@ -313,20 +319,15 @@ impl DelivererState {
     ) -> Result<CompletedAttempt, Postponed> {
         let began = Instant::now();
         // On the heap, so that a worker that waits takes little memory.
-        let mut attempt = Box::pin(async {
+        let attempt = Box::pin(async {
             let body = self.body_ahead(recipient, &batch[0], ahead).await;
             let completed = self.recipients.attempt(recipient, batch.iter().map(input).collect(), body).await?;
             Ok(CompletedAttempt { duration: began.elapsed(), ..completed })
         });
-        if let DeliveryPermit::Sink(permit) = permit {
-            while !permit.is_slow() {
-                match tokio::time::timeout(SLOW_AFTER, &mut attempt).await {
-                    Ok(completed) => return completed,
-                    Err(_) => self.sink_pools.move_to_slow(permit),
-                }
-            }
+        match permit {
+            DeliveryPermit::Sink(permit) => self.sink_pools.watch(permit, attempt).await,
+            DeliveryPermit::Method(_) => attempt.await,
         }
-        attempt.await
     }
 
     /// Takes the body of an event if it was rendered ahead, and sees to it that those of the next events are.
