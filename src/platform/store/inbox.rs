@@ -1,7 +1,8 @@
 //! The jobs that wait for the writer thread, in the order in which they came.
 //!
-//! A job that somebody waits for wakes the thread. One that nobody waits for runs with the next one that somebody waits for, or
-//! after [`GATHER`]: the thread is woken once for all that come in this time.
+//! A job that somebody waits for wakes the thread, and several together do if the thread expects several. One that nobody waits
+//! for runs with the next one that somebody waits for, or after [`GATHER`]: the thread is woken once for all that come in this
+//! time.
 
 use super::{Batch, StoreError};
 use parking_lot::{Condvar, Mutex};
@@ -14,6 +15,9 @@ use tokio::sync::oneshot;
 
 /// The longest time for which a job that nobody waits for is left. A sync of the disk takes the place of many then.
 const GATHER: Duration = Duration::from_millis(10);
+
+/// Jobs that run in less time than it takes to wake the writer for each.
+const FEW: usize = 8;
 
 /// Called with the result of the group's write.
 pub type WriteCallback = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
@@ -33,6 +37,8 @@ struct InboxJobs {
     waiting: VecDeque<WaitingJob>,
     /// How many of them somebody waits for.
     awaited: usize,
+    /// How many of those, besides one, it takes to wake the writer.
+    others: usize,
     /// The time at which the writer looks for jobs that nobody waits for.
     gathered_at: Option<Instant>,
     stop: StopState,
@@ -72,7 +78,7 @@ impl Inbox {
         let wakes = match added.is_awaited {
             true => {
                 jobs.awaited += 1;
-                jobs.awaited == 1
+                jobs.awaited == jobs.others + 1
             }
             false => jobs.gathered_at.is_none(),
         };
@@ -135,13 +141,17 @@ impl InboxReader {
         self.taken.pop_front()
     }
 
-    /// Returns the next job of the same group: one that waits, or one that somebody waits for and that comes within this time.
-    pub fn next_within(&mut self, time: Duration) -> Option<WaitingJob> {
+    /// Returns the next job of the same group: one that waits, or one that comes within this time and that somebody waits for.
+    ///
+    /// The thread is not woken for each of the jobs that are `expected`, but by [`enough`] of them.
+    pub fn next_within(&mut self, time: Duration, expected: usize) -> Option<WaitingJob> {
         if self.taken.is_empty() {
             let mut jobs = self.inbox.jobs.lock();
             if !time.is_zero() && jobs.waiting.is_empty() {
-                let nobody = |jobs: &mut InboxJobs| jobs.awaited == 0 && matches!(jobs.stop, StopState::Open);
-                self.inbox.writer.wait_while_for(&mut jobs, nobody, time);
+                jobs.others = enough(expected).saturating_sub(1);
+                let few = |jobs: &mut InboxJobs| jobs.awaited <= jobs.others && matches!(jobs.stop, StopState::Open);
+                self.inbox.writer.wait_while_for(&mut jobs, few, time);
+                jobs.others = 0;
             }
             self.taken = jobs.take();
         }
@@ -178,6 +188,12 @@ impl Drop for InboxReader {
     }
 }
 
+/// The number of jobs for which the writer is woken: all that are expected if these are few, or half of them, which run while
+/// the others come.
+fn enough(expected: usize) -> usize {
+    expected.min(FEW.max(expected / 2))
+}
+
 impl InboxJobs {
     fn take(&mut self) -> VecDeque<WaitingJob> {
         self.awaited = 0;
@@ -202,7 +218,7 @@ mod tests {
     /// The jobs of the next group: true for each that somebody waits for.
     fn group(reader: &mut InboxReader) -> Vec<bool> {
         let first = reader.first();
-        let rest = std::iter::from_fn(|| reader.next_within(Duration::ZERO));
+        let rest = std::iter::from_fn(|| reader.next_within(Duration::ZERO, 0));
         first.into_iter().chain(rest).map(|job| job.is_awaited).collect()
     }
 
@@ -267,12 +283,42 @@ mod tests {
         while let Some(job) = reader.first() {
             drop(job);
             ran += 1;
-            while reader.next_within(Duration::from_micros(50)).is_some() {
+            while reader.next_within(Duration::from_micros(50), 1).is_some() {
                 ran += 1;
             }
         }
         adder.join().unwrap();
         assert_eq!(ran, 400);
+    }
+
+    #[test]
+    fn jobs_that_are_expected_wake_the_writer_together_and_the_time_does_if_fewer_come() {
+        let (inbox, mut reader, held) = inbox();
+        let add_when_expected = |count| {
+            let (inbox, held) = (inbox.clone(), held.clone());
+            std::thread::spawn(move || {
+                for _ in 0..count {
+                    while inbox.jobs.lock().others != 1 {
+                        std::thread::yield_now();
+                    }
+                    inbox.add(job(true, &held));
+                    // Time to take this job alone, if that were done.
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            })
+        };
+        let mut next = |time| {
+            reader.next_within(time, 2)?;
+            Some(1 + std::iter::from_fn(|| reader.next_within(Duration::ZERO, 0)).count())
+        };
+        assert_eq!([0, 1, 8, 15, 64].map(enough), [0, 1, 8, 8, 32]);
+        assert_eq!(next(Duration::from_millis(1)), None);
+        let adder = add_when_expected(2);
+        assert_eq!(next(Duration::from_secs(60)), Some(2));
+        adder.join().unwrap();
+        let adder = add_when_expected(1);
+        assert_eq!(std::iter::from_fn(|| Some(next(Duration::from_millis(50)))).find_map(|jobs| jobs), Some(1));
+        adder.join().unwrap();
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub(super) struct GroupLog {
 
 fn run(state: Arc<StoreState>, mut groups: GroupLog, mut inbox: InboxReader, metrics: &Metrics) {
     make_timers_exact();
-    let mut expected = 0;
+    let mut expected: usize = 0;
     let mut room_seen = Instant::now();
     while let Some(first) = inbox.first() {
         let started = Instant::now();
@@ -71,7 +71,7 @@ fn run(state: Arc<StoreState>, mut groups: GroupLog, mut inbox: InboxReader, met
             if answers.len() < GROUP && batch.bytes() < GROUP_BYTES {
                 let ends = next_ends.min(crowd_ends).filter(|_| callers < expected);
                 let wait = ends.map_or(Duration::ZERO, |ends| ends.saturating_duration_since(Instant::now()));
-                next = inbox.next_within(wait);
+                next = inbox.next_within(wait, expected.saturating_sub(callers));
             }
         }
         let jobs = answers.len();
