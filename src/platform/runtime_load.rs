@@ -43,7 +43,7 @@ impl RuntimeLoad {
         self.metrics.num_workers()
     }
 
-    /// Tells if the threads had next to no time left since the last measurement but one.
+    /// Tells if the threads had next to no time left between the last two measurements.
     pub fn is_busy(&self) -> bool {
         let mut last = self.last.lock();
         let passed = last.at.elapsed();

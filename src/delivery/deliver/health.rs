@@ -100,7 +100,7 @@ impl SinkPools {
             SinkHealth::Failing => &self.failing,
             SinkHealth::Slow => &self.slow,
         };
-        // Among others, an idle sink that gets events all the time would leave no place to the retries of the rest.
+        // Only healthy sinks have priorities: among failing ones, new events would leave few places to retries.
         let is_healthy = health == SinkHealth::Healthy;
         let permit = pool.acquire_for(if is_healthy { priority } else { Priority::New }, owner).await;
         // Taken last, so that only attempts that are made hold one.
