@@ -6,7 +6,7 @@ use super::server_url::ServerUrl;
 use crate::model::{
     id::GroupId,
     method::{GroupIds, Method, MethodNames, PublishError, Registration},
-    toml_input::InvalidToml,
+    toml_input::{InvalidToml, line_of},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -14,7 +14,6 @@ use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
 };
-use toml::de::{DeTable, DeValue};
 
 /// A registration and the file that it comes from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -133,29 +132,6 @@ impl Declaration {
         let of_file = || self.path.parent().unwrap_or(Path::new("/")).to_owned();
         self.directory.clone().unwrap_or_else(of_file)
     }
-}
-
-/// The line of a field such as `methods[2].events[0]`, or of the innermost existing table around it.
-pub fn line_of(text: &str, field: &str) -> Option<usize> {
-    let table = DeTable::parse(text).ok()?;
-    let mut found = None;
-    let mut steps = field.split(['.', '[']).map(|step| step.trim_end_matches(']'));
-    let (key, value) = table.get_ref().get_key_value(steps.next()?)?;
-    let mut value = value;
-    found.replace(key.span().start);
-    for step in steps {
-        let inner = match value.get_ref() {
-            DeValue::Table(table) => table.get_key_value(step).map(|(key, value)| (key.span().start, value)),
-            DeValue::Array(items) => {
-                step.parse::<usize>().ok().and_then(|index| items.get(index)).map(|item| (item.span().start, item))
-            }
-            _ => None,
-        };
-        let Some((at, next)) = inner else { break };
-        found.replace(at);
-        value = next;
-    }
-    Some(text.get(..found?)?.matches('\n').count() + 1)
 }
 
 impl std::fmt::Display for LinePrefix {

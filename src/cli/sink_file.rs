@@ -28,6 +28,7 @@ use crate::model::{
     toml_input::{self, InvalidToml},
 };
 use serde::Deserialize;
+use serde_json::{Map, Value};
 use std::{
     cell::RefCell,
     collections::BTreeMap,
@@ -91,7 +92,7 @@ struct SinkFile {
     template: Option<BodyTemplate>,
     template_file: Option<PathBuf>,
     #[serde(default)]
-    values: toml::Table,
+    values: Map<String, Value>,
 }
 
 #[derive(Deserialize)]
@@ -246,7 +247,7 @@ pub fn find(path: &Path) -> Result<Vec<PathBuf>, SinkFileError> {
 pub struct FileReader<'a, E> {
     pub path: &'a Path,
     pub environment: E,
-    pub values: &'a toml::Table,
+    pub values: &'a Map<String, Value>,
     /// The unset variables found so far.
     pub unset: RefCell<Vec<Unset>>,
 }
@@ -371,14 +372,13 @@ impl<E: Fn(&str) -> Option<String>> FileReader<'_, E> {
         lua + " " + &source
     }
 
-    fn write_value(&self, lua: &mut String, field: &str, value: &toml::Value) {
+    fn write_value(&self, lua: &mut String, field: &str, value: &Value) {
         match value {
-            toml::Value::String(text) => write_text(lua, text),
-            toml::Value::Integer(number) => lua.push_str(&number.to_string()),
-            toml::Value::Float(number) => lua.push_str(&number.to_string()),
-            toml::Value::Boolean(flag) => lua.push_str(if *flag { "true" } else { "false" }),
-            toml::Value::Datetime(moment) => write_text(lua, &moment.to_string()),
-            toml::Value::Array(items) => {
+            Value::Null => lua.push_str("nil"),
+            Value::String(text) => write_text(lua, text),
+            Value::Number(number) => lua.push_str(&number.to_string()),
+            Value::Bool(flag) => lua.push_str(if *flag { "true" } else { "false" }),
+            Value::Array(items) => {
                 lua.push('{');
                 for item in items {
                     self.write_value(lua, field, item);
@@ -386,14 +386,14 @@ impl<E: Fn(&str) -> Option<String>> FileReader<'_, E> {
                 }
                 lua.push('}');
             }
-            toml::Value::Table(table) => match table.clone().try_into::<Variable>() {
+            Value::Object(table) => match Variable::deserialize(value) {
                 Ok(variable) => write_text(lua, &self.variable(field, &variable)),
                 Err(_) => self.write_table(lua, field, table),
             },
         }
     }
 
-    fn write_table(&self, lua: &mut String, field: &str, table: &toml::Table) {
+    fn write_table(&self, lua: &mut String, field: &str, table: &Map<String, Value>) {
         lua.push('{');
         for (key, value) in table {
             lua.push('[');

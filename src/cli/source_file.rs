@@ -14,11 +14,13 @@
 
 use super::sink_file::{FileReader, FileValue, SinkFileError, Unset, read_text};
 use crate::model::{
+    json_input,
     owner::OwnerSpec,
     source_spec::{DEFAULT_RATE, SourceSpec, VerifySpec},
     toml_input,
 };
 use serde::Deserialize;
+use serde_json::{Map, Value};
 use std::{
     cell::RefCell,
     path::{Path, PathBuf},
@@ -33,12 +35,12 @@ struct SourceFile {
     #[serde(default)]
     owner: OwnerSpec,
     active: Option<bool>,
-    verify: toml::Table,
+    verify: Map<String, Value>,
     transform: Option<String>,
     transform_file: Option<PathBuf>,
     rate: Option<u32>,
     #[serde(default)]
-    values: toml::Table,
+    values: Map<String, Value>,
 }
 
 /// Reads a source's file and everything it refers to.
@@ -60,13 +62,13 @@ pub fn read(path: &Path, environment: impl Fn(&str) -> Option<String>) -> Result
         (None, None) => None,
     };
     if let Some(secret) = file.verify.get("secret").cloned() {
-        let secret: FileValue = secret.try_into().map_err(|_| SinkFileError::Secret { path: path.to_owned() })?;
-        let secret = toml::Value::try_from(reader.value("verify.secret", &secret)).expect("a value is text or a table");
+        let secret: FileValue =
+            serde_json::from_value(secret).map_err(|_| SinkFileError::Secret { path: path.to_owned() })?;
+        let secret = serde_json::to_value(reader.value("verify.secret", &secret)).expect("a value is text or a table");
         file.verify.insert("secret".to_owned(), secret);
     }
-    let verify = toml::to_string(&file.verify).expect("a table that was read can be written");
-    let verify: VerifySpec = toml_input::parse(&verify)
-        .map_err(|error| SinkFileError::Verify { path: path.to_owned(), message: error.message })?;
+    let verify: VerifySpec = json_input::interpret(Value::Object(file.verify))
+        .map_err(|error| SinkFileError::Verify { path: path.to_owned(), message: error.to_string() })?;
     let spec = SourceSpec {
         slug: file.slug,
         description: file.description,

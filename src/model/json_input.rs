@@ -29,8 +29,14 @@ pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, InvalidJson> {
 pub fn interpret<'de, T: Deserialize<'de>>(
     json: impl Deserializer<'de, Error = serde_json::Error>,
 ) -> Result<T, InvalidJson> {
+    locate(json).map_err(|error| InvalidJson(describe(&error.path().to_string(), &error.into_inner().to_string())))
+}
+
+/// Like [`interpret`], for a caller that words the error itself.
+pub fn locate<'de, T: Deserialize<'de>>(
+    json: impl Deserializer<'de, Error = serde_json::Error>,
+) -> Result<T, serde_path_to_error::Error<serde_json::Error>> {
     serde_path_to_error::deserialize(Strict(json))
-        .map_err(|error| InvalidJson(describe(&error.path().to_string(), &error.into_inner().to_string())))
 }
 
 /// Puts `fields` over a record and reads the result as `T`. Null removes a field that the record has; a null for any

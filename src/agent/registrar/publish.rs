@@ -5,10 +5,10 @@ use crate::{
     agent::{
         generations::Generations,
         method_server::MethodServer,
-        registration_file::{Declaration, line_of},
+        registration_file::Declaration,
         server_link::{PublishFault, ServerLink},
     },
-    model::method::GroupIds,
+    model::{method::GroupIds, toml_input::line_of},
 };
 use futures_util::future::join_all;
 use std::sync::{

@@ -12,6 +12,7 @@ pub use variables::variable_warnings;
 
 use crate::{
     model::{
+        json_input,
         jsonrpc::MAX_BATCH,
         toml_input::{self, InvalidToml},
     },
@@ -21,6 +22,7 @@ use crate::{
     },
 };
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -247,12 +249,11 @@ impl Config {
         let at = |source| ConfigError::File { path: file.unwrap_or(Path::new("")).to_owned(), source };
         // Read as a whole first: only here does an error know its line.
         toml_input::parse::<Self>(&text).map_err(at)?;
-        let mut table: toml::Table = toml_input::parse(&text).map_err(at)?;
-        let defaults: toml::Table = toml::from_str(DEFAULT_TOML).expect("the embedded defaults parse");
-        overlay_environment(&mut table, &defaults, "SVC", &environment)?;
-        let config: Self = table.try_into().map_err(|source: toml::de::Error| ConfigError::Environment {
+        let mut table = toml_input::table(&text).map_err(at)?;
+        overlay_environment(&mut table, &default_table(), "SVC", &environment)?;
+        let config: Self = json_input::locate(Value::Object(table)).map_err(|error| ConfigError::Environment {
             name: "SVC_*".to_owned(),
-            reason: source.message().to_owned(),
+            reason: error.into_inner().to_string(),
         })?;
         config.check()?;
         Ok(config)
@@ -345,38 +346,43 @@ pub fn default_data_dir(environment: impl Fn(&str) -> Option<String>) -> Option<
     Some(set("XDG_DATA_HOME").or_else(|| Some(set("HOME")?.join(".local/share")))?.join("svc"))
 }
 
+/// The values of the shipped file.
+fn default_table() -> Map<String, Value> {
+    toml_input::table(DEFAULT_TOML).expect("the embedded defaults parse")
+}
+
 /// Puts `SVC_SECTION_KEY` over `section.key`, read as the type the default has.
 fn overlay_environment(
-    table: &mut toml::Table,
-    defaults: &toml::Table,
+    table: &mut Map<String, Value>,
+    defaults: &Map<String, Value>,
     prefix: &str,
     environment: &impl Fn(&str) -> Option<String>,
 ) -> Result<(), ConfigError> {
     for (key, default) in defaults {
         let name = format!("{prefix}_{}", key.to_uppercase());
-        if let toml::Value::Table(inner) = default {
-            let entry = table.entry(key).or_insert_with(|| toml::Table::new().into());
-            if let toml::Value::Table(section) = entry {
+        if let Value::Object(inner) = default {
+            let entry = table.entry(key).or_insert_with(|| Map::new().into());
+            if let Value::Object(section) = entry {
                 overlay_environment(section, inner, &name, environment)?;
             }
             continue;
         }
         let Some(text) = environment(&name) else { continue };
         let bad = |reason: &str| ConfigError::Environment { name: name.clone(), reason: reason.to_owned() };
-        let value = match default {
-            toml::Value::Integer(_) => text.parse::<i64>().map_err(|_| bad("expected a whole number"))?.into(),
-            toml::Value::Boolean(_) => text.parse::<bool>().map_err(|_| bad("expected true or false"))?.into(),
-            toml::Value::Array(_) => toml::Value::Array(
-                text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(toml::Value::from).collect(),
-            ),
+        let value: Value = match default {
+            Value::Number(number) if !number.is_f64() => {
+                text.parse::<i64>().map_err(|_| bad("expected a whole number"))?.into()
+            }
+            Value::Bool(_) => text.parse::<bool>().map_err(|_| bad("expected true or false"))?.into(),
+            Value::Array(_) => text.split(',').map(str::trim).filter(|part| !part.is_empty()).collect(),
             _ => text.into(),
         };
         // Checked alone first, so that the error can name this variable.
-        let mut alone: toml::Value = toml::Table::from_iter([(key.clone(), value.clone())]).into();
+        let mut alone = Map::from_iter([(key.clone(), value.clone())]);
         for section in prefix.split('_').skip(1).collect::<Vec<_>>().into_iter().rev() {
-            alone = toml::Table::from_iter([(section.to_lowercase(), alone)]).into();
+            alone = Map::from_iter([(section.to_lowercase(), alone.into())]);
         }
-        alone.try_into::<Config>().map_err(|error| bad(error.message()))?;
+        json_input::locate::<Config>(Value::Object(alone)).map_err(|error| bad(&error.into_inner().to_string()))?;
         table.insert(key.clone(), value);
     }
     Ok(())
@@ -509,7 +515,7 @@ mod tests {
 
     #[test]
     fn the_shipped_file_parses_to_the_defaults() {
-        assert_eq!(toml::from_str::<Config>(DEFAULT_TOML).unwrap(), Config::default());
+        assert_eq!(toml_input::parse::<Config>(DEFAULT_TOML).unwrap(), Config::default());
     }
 
     #[test]

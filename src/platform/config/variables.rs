@@ -1,6 +1,7 @@
 //! The environment variables that `svc` reads, to tell a mistyped one from them.
 
-use super::DEFAULT_TOML;
+use super::default_table;
+use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
 /// The prefix of every variable.
@@ -39,18 +40,17 @@ pub fn variable_warnings(names: impl IntoIterator<Item = String>) -> Vec<String>
 
 /// Every variable that `svc` reads: one for each setting, and the others.
 fn variables() -> BTreeSet<String> {
-    fn add(names: &mut BTreeSet<String>, prefix: &str, table: &toml::Table) {
+    fn add(names: &mut BTreeSet<String>, prefix: &str, table: &Map<String, Value>) {
         for (key, value) in table {
             let name = format!("{prefix}{}", key.to_uppercase());
             match value {
-                toml::Value::Table(section) => add(names, &format!("{name}_"), section),
+                Value::Object(section) => add(names, &format!("{name}_"), section),
                 _ => drop(names.insert(name)),
             }
         }
     }
     let mut names: BTreeSet<String> = OTHERS.map(str::to_owned).into();
-    let defaults: toml::Table = toml::from_str(DEFAULT_TOML).expect("the embedded defaults parse");
-    add(&mut names, PREFIX, &defaults);
+    add(&mut names, PREFIX, &default_table());
     names
 }
 
