@@ -11,6 +11,7 @@ pub mod event_filter;
 pub mod failure_policy;
 pub mod health_check;
 pub mod id;
+pub mod id_map;
 pub mod json_input;
 pub mod json_text;
 pub mod jsonrpc;

@@ -6,10 +6,11 @@
 use crate::model::{
     delivery::{AttemptKind, AttemptOutcome},
     id::{SinkId, UserId},
+    id_map::IdMap,
     timestamp::Timestamp,
 };
 use parking_lot::Mutex;
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 /// The minutes that are counted, the present one included.
 pub const MINUTES: usize = 60;
@@ -49,8 +50,8 @@ pub struct SinkError {
 struct ActivityCounters {
     /// The minute in which the silent were last forgotten.
     swept: i64,
-    events: HashMap<UserId, MinuteRing>,
-    sinks: HashMap<SinkId, SinkCounters>,
+    events: IdMap<UserId, MinuteRing>,
+    sinks: IdMap<SinkId, SinkCounters>,
 }
 
 /// Most sinks neither fail nor drop, and have one ring.

@@ -13,7 +13,7 @@
 
 use crate::{
     delivery::CompletedAttempt,
-    model::{delivery::AttemptKind, id::SinkId, owner::Owner},
+    model::{delivery::AttemptKind, id::SinkId, id_map::IdMap, owner::Owner},
     platform::{
         owner_pool::{Pool, PoolPermit, Priority},
         runtime_load::RuntimeLoad,
@@ -21,7 +21,7 @@ use crate::{
     routing::queue::QueueHead,
 };
 use parking_lot::Mutex;
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// The duration from which an attempt is slow, whatever its outcome.
@@ -52,7 +52,7 @@ pub(super) enum SinkHealth {
 
 /// The health of each sink that was attempted since the start, and the pools.
 pub(super) struct SinkPools {
-    health: Mutex<HashMap<SinkId, SinkHealth>>,
+    health: Mutex<IdMap<SinkId, SinkHealth>>,
     healthy: Arc<Pool>,
     new: Arc<Pool>,
     failing: Arc<Pool>,

@@ -1,11 +1,11 @@
 //! The events that were accepted or read last, so that the deliveries of one event share it and rarely read it from disk.
 
-use crate::{model::event::Event, routing::queue::HistoryPosition};
-use parking_lot::Mutex;
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Arc,
+use crate::{
+    model::{event::Event, id_map::IdMap},
+    routing::queue::HistoryPosition,
 };
+use parking_lot::Mutex;
+use std::{collections::VecDeque, sync::Arc};
 
 /// The most bytes of payloads in the cache.
 const MAX_BYTES: usize = 8 << 20;
@@ -19,7 +19,7 @@ pub(super) struct EventCache(Mutex<CachedEvents>);
 #[derive(Default)]
 struct CachedEvents {
     /// By the accepted time, which is unique.
-    events: HashMap<i64, Arc<Event>>,
+    events: IdMap<i64, Arc<Event>>,
     /// The accepted times in the order in which the events came, the next one to go first.
     order: VecDeque<i64>,
     bytes: usize,

@@ -3,12 +3,12 @@
 //! The user with the largest history loses its oldest events first, so that a flood of events pushes out those of the
 //! flood. Accepted times are unique, so that one stands for an event. Only the writer thread changes the index.
 
-use crate::model::{id::UserId, timestamp::Timestamp};
+use crate::model::{id::UserId, id_map::IdMap, timestamp::Timestamp};
 use parking_lot::Mutex;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 #[derive(Default)]
-pub(super) struct OwnerIndex(Mutex<HashMap<UserId, OwnerEvents>>);
+pub(super) struct OwnerIndex(Mutex<IdMap<UserId, OwnerEvents>>);
 
 #[derive(Default)]
 struct OwnerEvents {

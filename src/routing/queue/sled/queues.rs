@@ -15,6 +15,7 @@ use crate::{
     model::{
         event::Event,
         id::{ReplayId, SinkId},
+        id_map::IdMap,
         owner::Owner,
         sequence::{MissReason, MissedRange},
     },
@@ -25,10 +26,7 @@ use crate::{
     routing::queue::{HistoryPosition, RouteTarget},
 };
 use parking_lot::{Mutex, MutexGuard};
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Arc,
-};
+use std::{collections::VecDeque, sync::Arc};
 use tokio::{
     sync::{Notify, mpsc},
     time::Instant,
@@ -68,7 +66,7 @@ pub(super) struct QueueState {
     pub history: History,
     pub hooks: EngineHooks,
     /// Boxed, because a hash table of 200,000 sinks can have as many free places.
-    pub queues: Mutex<HashMap<SinkId, Box<SinkQueue>>>,
+    pub queues: Mutex<IdMap<SinkId, Box<SinkQueue>>>,
     /// The sizes of the events in `queues` that count.
     pub undelivered: Undelivered,
     pub cache: EventCache,
@@ -157,7 +155,7 @@ impl SinkQueue {
 }
 
 impl QueueState {
-    pub fn queues(&self) -> MutexGuard<'_, HashMap<SinkId, Box<SinkQueue>>> {
+    pub fn queues(&self) -> MutexGuard<'_, IdMap<SinkId, Box<SinkQueue>>> {
         self.queues.lock()
     }
 

@@ -17,6 +17,7 @@ use super::{
 use crate::{
     model::{
         id::SinkId,
+        id_map::IdMap,
         sequence::{MissReason, MissedRange},
     },
     platform::{
@@ -25,7 +26,7 @@ use crate::{
     },
 };
 use parking_lot::Mutex;
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 impl QueueState {
@@ -37,7 +38,7 @@ impl QueueState {
         hooks: EngineHooks,
     ) -> Result<Arc<Self>, StoreError> {
         let history = History::open(store.clone())?;
-        let mut queues = HashMap::<SinkId, Box<SinkQueue>>::new();
+        let mut queues = IdMap::<SinkId, Box<SinkQueue>>::default();
         let undelivered = Undelivered::default();
         read_queued(&store, &history, &mut queues, &undelivered)?;
         read_missed(&store, &mut queues)?;
@@ -68,7 +69,7 @@ impl QueueState {
 fn read_queued(
     store: &Store,
     history: &History,
-    queues: &mut HashMap<SinkId, Box<SinkQueue>>,
+    queues: &mut IdMap<SinkId, Box<SinkQueue>>,
     undelivered: &Undelivered,
 ) -> Result<(), StoreError> {
     for key in store.keys(kind(keys::QUEUE)) {
@@ -103,7 +104,7 @@ fn read_queued(
     Ok(())
 }
 
-fn read_missed(store: &Store, queues: &mut HashMap<SinkId, Box<SinkQueue>>) -> Result<(), StoreError> {
+fn read_missed(store: &Store, queues: &mut IdMap<SinkId, Box<SinkQueue>>) -> Result<(), StoreError> {
     read_gaps(store, |sink, mut range| {
         let queue = queues.entry(sink).or_default();
         if range.reason == MissReason::Damaged
@@ -116,7 +117,7 @@ fn read_missed(store: &Store, queues: &mut HashMap<SinkId, Box<SinkQueue>>) -> R
     })
 }
 
-fn read_dead_letters(store: &Store, queues: &mut HashMap<SinkId, Box<SinkQueue>>) -> Result<(), StoreError> {
+fn read_dead_letters(store: &Store, queues: &mut IdMap<SinkId, Box<SinkQueue>>) -> Result<(), StoreError> {
     for key in store.keys(kind(keys::DEAD)) {
         let Some((sink, sequence)) = known(&key?) else { continue };
         let queue = queues.entry(sink).or_default();
@@ -126,7 +127,7 @@ fn read_dead_letters(store: &Store, queues: &mut HashMap<SinkId, Box<SinkQueue>>
     Ok(())
 }
 
-fn read_sequences(store: &Store, queues: &mut HashMap<SinkId, Box<SinkQueue>>) -> Result<(), StoreError> {
+fn read_sequences(store: &Store, queues: &mut IdMap<SinkId, Box<SinkQueue>>) -> Result<(), StoreError> {
     for key in store.keys(kind(keys::SEQUENCE)) {
         let key = key?;
         let Some(sink) = SinkId::from_slice(&key[1..]) else {

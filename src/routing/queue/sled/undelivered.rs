@@ -1,11 +1,14 @@
 //! The size of the events that wait for sinks of their user, by user. An event in several queues counts once.
 
 use crate::{
-    model::id::{SinkId, UserId},
+    model::{
+        id::{SinkId, UserId},
+        id_map::IdMap,
+    },
     routing::queue::HistoryPosition,
 };
 use parking_lot::Mutex;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 #[derive(Default)]
 pub(super) struct Undelivered(Mutex<UndeliveredState>);
@@ -13,8 +16,8 @@ pub(super) struct Undelivered(Mutex<UndeliveredState>);
 #[derive(Default)]
 struct UndeliveredState {
     /// By the accepted time, which is unique.
-    events: HashMap<i64, WaitingEvent>,
-    bytes: HashMap<UserId, u64>,
+    events: IdMap<i64, WaitingEvent>,
+    bytes: IdMap<UserId, u64>,
 }
 
 struct WaitingEvent {
