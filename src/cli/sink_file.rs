@@ -374,9 +374,13 @@ impl<E: Fn(&str) -> Option<String>> FileReader<'_, E> {
 
     fn write_value(&self, lua: &mut String, field: &str, value: &Value) {
         match value {
+            // TOML has none.
             Value::Null => lua.push_str("nil"),
             Value::String(text) => write_text(lua, text),
-            Value::Number(number) => lua.push_str(&number.to_string()),
+            Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
+                Some(float) => lua.push_str(&float.to_string()),
+                None => lua.push_str(&number.to_string()),
+            },
             Value::Bool(flag) => lua.push_str(if *flag { "true" } else { "false" }),
             Value::Array(items) => {
                 lua.push('{');

@@ -14,7 +14,6 @@
 
 use super::sink_file::{FileReader, FileValue, SinkFileError, Unset, read_text};
 use crate::model::{
-    json_input,
     owner::OwnerSpec,
     source_spec::{DEFAULT_RATE, SourceSpec, VerifySpec},
     toml_input,
@@ -67,7 +66,7 @@ pub fn read(path: &Path, environment: impl Fn(&str) -> Option<String>) -> Result
         let secret = serde_json::to_value(reader.value("verify.secret", &secret)).expect("a value is text or a table");
         file.verify.insert("secret".to_owned(), secret);
     }
-    let verify: VerifySpec = json_input::interpret(Value::Object(file.verify))
+    let verify: VerifySpec = toml_input::read(file.verify)
         .map_err(|error| SinkFileError::Verify { path: path.to_owned(), message: error.to_string() })?;
     let spec = SourceSpec {
         slug: file.slug,

@@ -5,10 +5,11 @@
 use super::json_input::{describe, locate};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Number, Value};
-use std::{fmt, ops::Range};
+use serde_path_to_error::Segment;
+use std::{borrow::Cow, fmt};
 use toml::{
     Spanned,
-    de::{DeTable, DeValue},
+    de::{DeArray, DeString, DeTable, DeValue},
 };
 
 /// The error for a TOML text: its line, the key and the fault; or the position at which the text is not TOML.
@@ -18,6 +19,15 @@ pub struct InvalidToml {
     position: TomlPosition,
     /// The key and its fault.
     message: String,
+}
+
+impl InvalidToml {
+    /// The error for a value that does not fit, without its line.
+    fn of(error: serde_path_to_error::Error<serde_json::Error>) -> Self {
+        let path = error.path().to_string();
+        let message = describe(&path, &in_terms_of_toml(&error.into_inner().to_string()));
+        Self { position: TomlPosition::Unknown, message }
+    }
 }
 
 /// The position of an error, as the prefix of a message.
@@ -34,15 +44,26 @@ enum TomlPosition {
 ///
 /// Fails if the text is not TOML, or its values do not fit `T`.
 pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, InvalidToml> {
-    let value = Value::Object(table(text)?);
-    locate(value).map_err(|error| misfit(text, &error.path().to_string(), &error.into_inner().to_string()))
+    locate(Value::Object(table(text)?)).map_err(|error| {
+        let line = line_at(text, error.path().iter().map_while(step));
+        InvalidToml { position: line.map_or(TomlPosition::Unknown, TomlPosition::Line), ..InvalidToml::of(error) }
+    })
+}
+
+/// Reads the values of a part of a document.
+///
+/// # Errors
+///
+/// Fails if they do not fit `T`. The error has no line.
+pub fn read<T: DeserializeOwned>(values: Map<String, Value>) -> Result<T, InvalidToml> {
+    locate(Value::Object(values)).map_err(InvalidToml::of)
 }
 
 /// Reads the values of a TOML document as those of JSON, a date or a time as a string.
 ///
 /// # Errors
 ///
-/// Fails if the text is not TOML, or has a number that JSON has not.
+/// Fails if the text is not TOML, or has a number that JSON cannot express.
 pub fn table(text: &str) -> Result<Map<String, Value>, InvalidToml> {
     let document = DeTable::parse(text).map_err(|fault| {
         let position = fault.span().map_or(TomlPosition::Unknown, |span| {
@@ -51,24 +72,48 @@ pub fn table(text: &str) -> Result<Map<String, Value>, InvalidToml> {
         });
         InvalidToml { position, message: fault.message().to_owned() }
     })?;
-    entries(document.get_ref()).map_err(|Unfit { span, message }| {
-        let (line, _) = line_and_column(text, span.start);
-        InvalidToml { position: TomlPosition::Line(line), message: message.to_owned() }
+    entries(document.get_ref()).map_err(|NumberFault { start, path, message }| InvalidToml {
+        position: TomlPosition::Line(line_and_column(text, start).0),
+        message: describe(&path, message),
     })
 }
 
-/// A number that JSON has not.
-struct Unfit {
-    span: Range<usize>,
+/// The line of a field such as `methods[2].events[0]`, or of the innermost existing table around it.
+pub fn line_of(text: &str, field: &str) -> Option<usize> {
+    line_at(text, field.split(['.', '[']).map(|step| step.trim_end_matches(']').into()))
+}
+
+/// A number that JSON cannot express.
+struct NumberFault {
+    start: usize,
+    /// Its keys and indexes below the table that is read.
+    path: String,
     message: &'static str,
 }
 
-fn entries(table: &DeTable<'_>) -> Result<Map<String, Value>, Unfit> {
-    table.iter().map(|(key, entry)| Ok((key.get_ref().to_string(), value(entry)?))).collect()
+impl NumberFault {
+    fn below(self, step: String) -> Self {
+        let separator = if self.path.is_empty() || self.path.starts_with('[') { "" } else { "." };
+        Self { path: step + separator + &self.path, ..self }
+    }
 }
 
-fn value(spanned: &Spanned<DeValue<'_>>) -> Result<Value, Unfit> {
-    let unfit = |message| Unfit { span: spanned.span(), message };
+fn entries(table: &DeTable<'_>) -> Result<Map<String, Value>, NumberFault> {
+    let entry = |(key, entry): (&Spanned<DeString<'_>>, _)| {
+        let key = key.get_ref().to_string();
+        let value = value(entry).map_err(|fault| fault.below(key.clone()))?;
+        Ok((key, value))
+    };
+    table.iter().map(entry).collect()
+}
+
+fn items(array: &DeArray<'_>) -> Result<Vec<Value>, NumberFault> {
+    let item = |(index, item)| value(item).map_err(|fault| fault.below(format!("[{index}]")));
+    array.iter().enumerate().map(item).collect()
+}
+
+fn value(spanned: &Spanned<DeValue<'_>>) -> Result<Value, NumberFault> {
+    let fault = |message| NumberFault { start: spanned.span().start, path: String::new(), message };
     Ok(match spanned.get_ref() {
         DeValue::String(text) => text.as_ref().into(),
         DeValue::Boolean(boolean) => (*boolean).into(),
@@ -76,44 +121,49 @@ fn value(spanned: &Spanned<DeValue<'_>>) -> Result<Value, Unfit> {
             let (digits, radix) = (digits.as_str(), digits.radix());
             let signed = i64::from_str_radix(digits, radix).map(Number::from);
             let number = signed.or_else(|_| u64::from_str_radix(digits, radix).map(Number::from));
-            Value::Number(number.map_err(|_| unfit("an integer has at most 64 bits"))?)
+            Value::Number(number.map_err(|_| fault("an integer must fit into 64 bits"))?)
         }
         DeValue::Float(digits) => {
             let number = digits.as_str().parse().ok().and_then(Number::from_f64);
-            Value::Number(number.ok_or_else(|| unfit("a number has bounds"))?)
+            Value::Number(number.ok_or_else(|| fault("a number must be finite"))?)
         }
         DeValue::Datetime(moment) => moment.to_string().into(),
-        DeValue::Array(items) => Value::Array(items.iter().map(value).collect::<Result<_, _>>()?),
+        DeValue::Array(array) => Value::Array(items(array)?),
         DeValue::Table(table) => Value::Object(entries(table)?),
     })
 }
 
-/// The error for the value at `path`, with its line.
-fn misfit(text: &str, path: &str, fault: &str) -> InvalidToml {
-    InvalidToml {
-        position: line_of(text, path).map_or(TomlPosition::Unknown, TomlPosition::Line),
-        message: describe(path, &in_terms_of_toml(fault)),
+/// A step of a path: a key, or the number of an item.
+fn step(segment: &Segment) -> Option<Cow<'_, str>> {
+    match segment {
+        Segment::Map { key } => Some(key.into()),
+        Segment::Enum { variant } => Some(variant.into()),
+        Segment::Seq { index } => Some(index.to_string().into()),
+        Segment::Unknown => None,
     }
 }
 
-/// The line of a field such as `methods[2].events[0]`, or of the innermost existing table around it.
-pub fn line_of(text: &str, field: &str) -> Option<usize> {
-    let table = DeTable::parse(text).ok()?;
-    let mut steps = field.split(['.', '[']).map(|step| step.trim_end_matches(']'));
-    let (key, mut value) = table.get_ref().get_key_value(steps.next()?)?;
-    let mut found = key.span().start;
+/// The line of the last key or item on the path that the document has.
+fn line_at<'a>(text: &str, steps: impl Iterator<Item = Cow<'a, str>>) -> Option<usize> {
+    let document = DeTable::parse(text).ok()?;
+    let (mut found, mut inside): (_, Option<&DeValue<'_>>) = (None, None);
     for step in steps {
-        let inner = match value.get_ref() {
-            DeValue::Table(table) => table.get_key_value(step).map(|(key, value)| (key.span().start, value)),
-            DeValue::Array(items) => {
-                step.parse::<usize>().ok().and_then(|index| items.get(index)).map(|item| (item.span().start, item))
+        let next = match inside {
+            None => entry_at(document.get_ref(), &step),
+            Some(DeValue::Table(table)) => entry_at(table, &step),
+            Some(DeValue::Array(array)) => {
+                step.parse::<usize>().ok().and_then(|index| array.get(index)).map(|item| (item.span().start, item))
             }
-            _ => None,
+            Some(_) => None,
         };
-        let Some((at, next)) = inner else { break };
-        (found, value) = (at, next);
+        let Some((start, value)) = next else { break };
+        (found, inside) = (Some(start), Some(value.get_ref()));
     }
-    Some(line_and_column(text, found).0)
+    found.map(|start| line_and_column(text, start).0)
+}
+
+fn entry_at<'t, 'i>(table: &'t DeTable<'i>, key: &str) -> Option<(usize, &'t Spanned<DeValue<'i>>)> {
+    table.get_key_value(key).map(|(key, value)| (key.span().start, value))
 }
 
 fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
@@ -125,6 +175,12 @@ fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
 /// Serde's message about a value of the wrong type, with the types of TOML in place of those of Rust. Every other message
 /// stays as it is.
 fn in_terms_of_toml(message: &str) -> String {
+    // Of a table in the place of a name.
+    let message = if message == "invalid value: map, expected map with a single key" {
+        "invalid type: map, expected string or map"
+    } else {
+        message
+    };
     let types = message.strip_prefix("invalid type: ").and_then(|rest| rest.split_once(", expected "));
     let Some((found, expected)) = types else { return message.to_owned() };
     let (kind, value) = found.split_once(' ').unwrap_or((found, ""));
@@ -143,6 +199,7 @@ fn in_terms_of_toml(message: &str) -> String {
         "a boolean" => "true or false",
         "a sequence" => "an array",
         "a map" | "an object" => "a table",
+        "string or map" => "a string",
         other => other,
     };
     format!("expected {expected}, found {found}")
@@ -216,13 +273,56 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_json_has_not_is_refused_with_its_line() {
+    fn a_number_that_json_cannot_express_is_refused_with_its_line_and_key() {
         for (text, error) in [
-            ("name = ''\nsection.share = inf", "line 2: a number has bounds"),
-            ("name = ''\n[section]\ncount = 99999999999999999999", "line 3: an integer has at most 64 bits"),
+            ("name = ''\nsection.share = inf", "line 2: `section.share`: a number must be finite"),
+            ("name = ''\n[section]\nshare = 1e400", "line 3: `section.share`: a number must be finite"),
+            ("name = ''\nmany = [[1], [{ b = nan }]]", "line 2: `many[1][0].b`: a number must be finite"),
+            (
+                "name = ''\n[section]\ncount = 99999999999999999999",
+                "line 3: `section.count`: an integer must fit into 64 bits",
+            ),
         ] {
             assert_eq!(parse::<TestDocument>(text).unwrap_err().to_string(), error, "{text}");
         }
+    }
+
+    #[test]
+    fn a_quoted_key_has_its_own_line() {
+        type Headers = std::collections::BTreeMap<String, std::collections::BTreeMap<String, String>>;
+        let text = "[headers]\nX = '1'\n'X.A' = '2'\n\"X[0]\" = 5";
+        let error = parse::<Headers>(text).unwrap_err().to_string();
+        assert!(error.starts_with("line 4: ") && error.ends_with("expected a string, found the integer 5"), "{error}");
+        let error = parse::<Headers>("'a.b' = 1").unwrap_err().to_string();
+        assert_eq!(error, "line 1: `a.b`: expected a table, found the integer 1");
+    }
+
+    #[test]
+    fn a_field_has_the_line_of_the_innermost_table_that_exists() {
+        let text = "[[methods]]\nname = 'a'\n\n[[methods]]\nname = 'b'\n";
+        assert_eq!(line_of(text, "methods[1].name"), Some(5));
+        assert_eq!(line_of(text, "methods[1].groups[0]"), Some(4));
+        assert_eq!(line_of(text, "methods"), Some(1));
+        assert_eq!(line_of(text, "nothing"), None);
+    }
+
+    #[test]
+    fn a_value_in_the_place_of_a_name_is_told_with_both_types() {
+        #[derive(Debug, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        enum TestLevel {
+            Info,
+        }
+        #[derive(Debug, Deserialize)]
+        #[allow(dead_code, reason = "only its errors are looked at")]
+        struct TestLog {
+            level: TestLevel,
+        }
+        for (value, found) in [("3", "the integer 3"), ("{}", "a table"), ("['info']", "an array")] {
+            let error = parse::<TestLog>(&format!("level = {value}")).unwrap_err().to_string();
+            assert_eq!(error, format!("line 1: `level`: expected a string, found {found}"));
+        }
+        assert!(matches!(parse::<TestLog>("level = 'info'").unwrap().level, TestLevel::Info));
     }
 
     #[test]
