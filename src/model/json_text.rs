@@ -34,9 +34,24 @@ pub fn measure(json: &str) -> JsonShape {
     shape
 }
 
+/// Returns true if objects and arrays are nested deeper than `limit`. Few texts have as many brackets, and to count them is
+/// quick.
+pub fn is_deeper_than(json: &str, limit: usize) -> bool {
+    let opened = json.bytes().filter(|byte| matches!(byte, b'{' | b'[')).count();
+    opened > limit && measure(json).depth > limit
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_is_as_deep_as_its_nesting_and_not_as_its_brackets() {
+        for (json, depth) in [("1", 0), ("[[1],[2],[3]]", 2), (r#"{"a":"[[[[","b":[{}]}"#, 3), (r#"["\"",[]]"#, 2)] {
+            let deeper = [0, 1, 2, 3].map(|limit| is_deeper_than(json, limit));
+            assert_eq!(deeper, [0, 1, 2, 3].map(|limit| depth > limit), "{json}");
+        }
+    }
 
     #[test]
     fn brackets_and_commas_in_strings_do_not_count() {

@@ -2,7 +2,11 @@
 
 use chrono::{DateTime, Datelike as _, SecondsFormat, Timelike as _, Utc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use std::{fmt, str::FromStr, time::Duration};
+use std::{
+    fmt,
+    str::FromStr,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 /// A point in time with microsecond precision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -11,7 +15,12 @@ pub struct Timestamp(i64);
 impl Timestamp {
     /// The current time of the system clock.
     pub fn now() -> Self {
-        Self(Utc::now().timestamp_micros())
+        let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
+        // Several times for every event, and chrono would work out the date.
+        Self(match SystemTime::now().duration_since(UNIX_EPOCH) {
+            Ok(since_1970) => micros(since_1970),
+            Err(earlier) => -micros(earlier.duration()),
+        })
     }
 
     /// The time this many microseconds after 1970.

@@ -200,7 +200,7 @@ pub fn check_payload(payload: &RawValue, limit: usize) -> Result<(), EmitError> 
     if bytes > limit {
         return Err(EmitError::PayloadTooLarge { bytes, limit });
     }
-    if json_text::measure(payload.get()).depth > MAX_DEPTH {
+    if json_text::is_deeper_than(payload.get(), MAX_DEPTH) {
         return Err(EmitError::PayloadTooDeep);
     }
     Ok(())
@@ -215,7 +215,7 @@ pub fn check_object(payload: &RawValue) -> Result<(), EmitError> {
     if !json.starts_with('{') {
         return Err(EmitError::PayloadNotObject);
     }
-    if json.contains("\\ud") || json.contains("\\uD") {
+    if json.contains('\\') && (json.contains("\\ud") || json.contains("\\uD")) {
         serde_json::from_str::<serde_json::Value>(json).map_err(EmitError::PayloadUnreadable)?;
     }
     Ok(())
