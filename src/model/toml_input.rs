@@ -175,12 +175,10 @@ fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
 /// Serde's message about a value of the wrong type, with the types of TOML in place of those of Rust. Every other message
 /// stays as it is.
 fn in_terms_of_toml(message: &str) -> String {
-    // Of a table in the place of a name.
-    let message = if message == "invalid value: map, expected map with a single key" {
-        "invalid type: map, expected string or map"
-    } else {
-        message
-    };
+    if message == "invalid value: map, expected map with a single key" {
+        // Of a name, which serde also reads from a map with its content.
+        return "expected a string, found a table".to_owned();
+    }
     let types = message.strip_prefix("invalid type: ").and_then(|rest| rest.split_once(", expected "));
     let Some((found, expected)) = types else { return message.to_owned() };
     let (kind, value) = found.split_once(' ').unwrap_or((found, ""));
