@@ -8,6 +8,7 @@ use crate::{
         test_support::{TestRuntime, event},
     },
 };
+use serde_json::value::RawValue;
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -46,6 +47,9 @@ async fn each_filter_of_an_event_has_its_own_answer() {
         ("#event.data.items == 2 and re ~= nil and json.encode({}) ~= ''", FilterVerdict::Match),
         ("custom ~= nil", FilterVerdict::Refuse),
     ];
+    for (text, expected) in &filters {
+        assert_eq!(&run(&host, Owner::Global, &event, &[text]).await[0], expected, "{text} alone");
+    }
     let texts = filters.each_ref().map(|(text, _)| *text);
     let verdicts = run(&host, Owner::Global, &event, &texts).await;
     for ((text, expected), verdict) in filters.iter().zip(&verdicts) {
@@ -56,6 +60,33 @@ async fn each_filter_of_an_event_has_its_own_answer() {
     let verdicts = run(&host, Owner::Global, &event, &many).await;
     let expected = |n| if n % 2 == 0 { FilterVerdict::Match } else { FilterVerdict::Refuse };
     assert_eq!(verdicts, (0..100).map(expected).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_filter_sees_the_whole_data_however_it_reaches_the_event() {
+    let (host, event) = (TestRuntime::new(), Arc::new(event()));
+    for text in [
+        "(...).data.version == '1.2'",
+        "select(1, ...).data.ok",
+        "(function(e) return e.data.ok end)(event)",
+        "event['data'].ok",
+        "event.data['version'] == '1.2'",
+        "(function() for name in event.data do if name == 'version' then return true end end end)()",
+    ] {
+        assert_eq!(run(&host, Owner::Global, &event, &[text]).await, [FilterVerdict::Match], "{text}");
+    }
+}
+
+#[tokio::test]
+async fn what_filters_do_not_name_of_an_events_data_is_not_read() {
+    let data = format!(r#"{{"many":[{}0],"ok":true}}"#, "0,".repeat(100_000));
+    let event = Arc::new(Event { data: RawValue::from_string(data).unwrap(), ..event() });
+    let host = TestRuntime::new();
+    let named = ["#tostring(event.data.ok) == 4", "#tostring(event.data.none) == 4"];
+    assert_eq!(run(&host, user(), &event, &named).await, [FilterVerdict::Match, FilterVerdict::Refuse]);
+    for verdict in run(&host, user(), &event, &["event.data.ok", "event.data['ok']"]).await {
+        assert!(failure(&verdict).contains("more than 100000 values"), "{verdict:?}");
+    }
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ mod write;
 
 #[doc(hidden)]
 pub use fuzz::fuzz_json;
-pub(super) use read::{Mutability, push, push_fields, read_frozen_into, read_into};
+pub(super) use read::{Mutability, push, read_into};
 pub(super) use write::{write, write_raw};
 
 use crate::model::json_text;

@@ -20,22 +20,6 @@ const STACK_PER_TABLE: c_int = 4;
 /// The value is not returned, because an integer past 2^53 exists only inside the Lua state: on its way through Rust it
 /// would become a float.
 pub fn read_into(lua: &Lua, json: &str, table: &Table, key: impl IntoLua) -> Result<(), JsonError> {
-    read(lua, json, table, key, Mutability::Writable)
-}
-
-/// Reads `json` as [`read_into`] does, into tables that no program can change.
-pub fn read_frozen_into(lua: &Lua, json: &str, table: &Table, key: impl IntoLua) -> Result<(), JsonError> {
-    read(lua, json, table, key, Mutability::Frozen)
-}
-
-/// Whether a program may change the tables that are read.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Mutability {
-    Writable,
-    Frozen,
-}
-
-fn read(lua: &Lua, json: &str, table: &Table, key: impl IntoLua, mutability: Mutability) -> Result<(), JsonError> {
     let array = array_metatable(lua).map_err(JsonError::Lua)?;
     let mut read = Ok(());
     // SAFETY: the stack has the table, the key and the metatable, and nothing is left on it. An error of Lua unwinds through
@@ -43,7 +27,7 @@ fn read(lua: &Lua, json: &str, table: &Table, key: impl IntoLua, mutability: Mut
     let called = unsafe {
         lua.exec_raw::<()>((table, key, array), |state| {
             ffi::lua_pushvalue(state, 2);
-            read = push(lua, state, 3, json, mutability);
+            read = push(lua, state, 3, json, None, Mutability::Writable);
             if read.is_ok() {
                 ffi::lua_rawset(state, 1);
             }
@@ -54,7 +38,15 @@ fn read(lua: &Lua, json: &str, table: &Table, key: impl IntoLua, mutability: Mut
     read
 }
 
-/// Reads `json` and pushes the value onto the stack. After an error the stack has values too many.
+/// Whether a program may change the tables that are read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Mutability {
+    Writable,
+    Frozen,
+}
+
+/// Reads `json` and pushes the value onto the stack; of an object only the fields of these names, if there are any. After an error the
+/// stack has values too many.
 ///
 /// # Safety
 ///
@@ -64,24 +56,9 @@ pub unsafe fn push(
     state: *mut ffi::lua_State,
     array: c_int,
     json: &str,
+    fields: Option<&[Box<str>]>,
     mutability: Mutability,
 ) -> Result<(), JsonError> {
-    JsonReader { lua, state, array, mutability, fields: None, nodes: 0, depth: 0, failure: None }.read(json)
-}
-
-/// Reads `json` as [`push`] does, but of an object only the fields of these names. The others are skipped.
-///
-/// # Safety
-///
-/// As for [`push`].
-pub unsafe fn push_fields(
-    lua: &Lua,
-    state: *mut ffi::lua_State,
-    array: c_int,
-    json: &str,
-    names: &[Box<str>],
-) -> Result<(), JsonError> {
-    let (mutability, fields) = (Mutability::Writable, Some(names));
     JsonReader { lua, state, array, mutability, fields, nodes: 0, depth: 0, failure: None }.read(json)
 }
 
@@ -326,7 +303,7 @@ mod tests {
             // SAFETY: the stack has the table and the metatable, and nothing is left on it.
             let pushed = unsafe {
                 lua.exec_raw::<()>((&holder, array), |state| {
-                    push_fields(&lua, state, 2, json, &["a".into(), "ab".into()]).unwrap();
+                    push(&lua, state, 2, json, Some(&["a".into(), "ab".into()]), Mutability::Writable).unwrap();
                     ffi::lua_rawsetfield(state, 1, c"value".as_ptr());
                     ffi::lua_settop(state, 0);
                 })

@@ -118,8 +118,9 @@ impl Program {
         // The parentheses below could be closed early by `1) or (2`, which is no expression by itself.
         compile(&format!("return {source}"))?;
         let bytecode = compile(&format!("local event, space, actor = ... return ({source}\n)"))?;
-        // All filters of an event share its tables.
-        Ok(Self::new(ProgramKind::Filter, ProgramKind::Filter.name(), ProgramCode::Chunk(bytecode), DataUse::Whole))
+        // The event is also the first of the arguments that `...` stands for.
+        let data_use = if source.contains("...") { DataUse::Whole } else { DataUse::of(source) };
+        Ok(Self::new(ProgramKind::Filter, ProgramKind::Filter.name(), ProgramCode::Chunk(bytecode), data_use))
     }
 
     /// Compiles a program of a space. `name` is the name of its file, the prefix of the line in its errors.

@@ -5,6 +5,7 @@
 //! other form takes the whole data: `event` or `event.data` in a variable or a call, an index in brackets, and `require`.
 
 use super::strings::string_length;
+use std::borrow::Cow;
 
 /// The names that lead to the library `svc.event`.
 const OPAQUE: [&str; 2] = ["require", "_G"];
@@ -27,6 +28,29 @@ impl DataUse {
     pub fn of(source: &str) -> Self {
         let mut found = Self::Fields(Vec::new());
         found.add(source);
+        found
+    }
+
+    /// The fields that any of several programs can touch.
+    pub fn of_any<'a>(mut uses: impl Iterator<Item = &'a Self>) -> Cow<'a, Self> {
+        let mut found = Cow::Borrowed(uses.next().unwrap_or(&Self::Whole));
+        for other in uses {
+            match (&*found, other) {
+                (Self::Whole, _) => break,
+                (_, Self::Whole) => return Cow::Borrowed(other),
+                (Self::Fields(known), Self::Fields(names)) => {
+                    let new: Vec<_> = names.iter().filter(|name| !known.contains(name)).cloned().collect();
+                    if known.len() + new.len() > MAX_FIELDS {
+                        return Cow::Owned(Self::Whole);
+                    }
+                    if !new.is_empty()
+                        && let Self::Fields(known) = found.to_mut()
+                    {
+                        known.extend(new);
+                    }
+                }
+            }
+        }
         found
     }
 
@@ -110,6 +134,23 @@ mod tests {
 
     fn fields(names: &[&str]) -> DataUse {
         DataUse::Fields(names.iter().map(|name| (*name).into()).collect())
+    }
+
+    #[test]
+    fn several_programs_touch_what_any_of_them_does() {
+        let any = |sources: &[&str]| {
+            let uses: Vec<_> = sources.iter().map(|source| DataUse::of(source)).collect();
+            DataUse::of_any(uses.iter()).into_owned()
+        };
+        assert_eq!(any(&["event.data.a"]), fields(&["a"]));
+        assert_eq!(any(&["event.data.a", "space.name", "event.data.b and event.data.a"]), fields(&["a", "b"]));
+        assert_eq!(any(&["event.data.a", "event.data", "event.data.b"]), DataUse::Whole);
+        assert_eq!(any(&["event.data", "event.data.a"]), DataUse::Whole);
+        assert_eq!(any(&[]), DataUse::Whole);
+        let many: Vec<_> = (0..=MAX_FIELDS).map(|number| format!("event.data.a{number}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert_eq!(any(&many), DataUse::Whole);
+        assert_eq!(any(&many[1..]), fields(&many[1..].iter().map(|source| &source[11..]).collect::<Vec<_>>()));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::scripting::lua::{
     json::JsonError,
     limits::{LimitExceeded, RunClock, RunLimits},
     location,
-    program::{self, Program, ProgramCode},
+    program::{self, DataUse, Program, ProgramCode},
     results::FilterVerdict,
 };
 use mlua::{Function, Table, Value, VmState};
@@ -57,15 +57,21 @@ impl FilterState {
         Ok(Self { sandbox, environment, functions: HashMap::new() })
     }
 
-    /// Makes the arguments of the filters of one event.
+    /// Makes the arguments of these filters for one event.
     ///
     /// # Errors
     ///
     /// Fails if the event's data is over a budget.
-    pub fn arguments(&self, fields: &EventFields, clock: &Arc<RunClock>) -> Result<[Table; 3], ScriptError> {
+    pub fn arguments<'a>(
+        &self,
+        filters: impl Iterator<Item = &'a Program>,
+        fields: &EventFields,
+        clock: &Arc<RunClock>,
+    ) -> Result<[Table; 3], ScriptError> {
         self.sandbox.lua.remove_interrupt();
         self.sandbox.lua.set_app_data(clock.clone());
-        scope::filter_arguments(&self.sandbox.lua, fields).map_err(|error| match error {
+        let data_use = DataUse::of_any(filters.map(|filter| &filter.0.data_use));
+        scope::filter_arguments(&self.sandbox.lua, fields, &data_use).map_err(|error| match error {
             JsonError::Lua(error) => self.sandbox.failed(error, clock, 1),
             other => ScriptError::Data(other),
         })

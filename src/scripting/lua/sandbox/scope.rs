@@ -25,7 +25,8 @@ pub(super) fn fill_event(
     // through the closure, which owns nothing.
     let called = unsafe {
         lua.exec_raw::<()>((environment, array), |state| {
-            filled = fill_raw(lua, state, fields, data_use);
+            let tables = StackTables { lua, state, array: 2, mutability: Mutability::Writable };
+            filled = tables.fill_environment(1, fields, data_use);
             ffi::lua_settop(state, 0);
         })
     };
@@ -57,130 +58,189 @@ pub(super) fn fill_batch(lua: &Lua, environment: &Table, batch: &[EventFields]) 
     environment.raw_set("events", events).map_err(json::JsonError::Lua)
 }
 
-/// The places of the environment and the metatable of arrays on the stack.
-const ENVIRONMENT: c_int = 1;
-const ARRAY: c_int = 2;
-
-/// Fills the environment, with one protected call around all of it.
-///
-/// # Safety
-///
-/// The call is protected, and the stack has the environment and the metatable of arrays.
-unsafe fn fill_raw(
-    lua: &Lua,
-    state: *mut ffi::lua_State,
-    fields: &EventFields,
-    data_use: &DataUse,
-) -> Result<(), json::JsonError> {
-    let begin = || unsafe { ffi::lua_createtable(state, 0, 8) };
-    let text = |value: &str| unsafe { ffi::lua_pushlstring(state, value.as_ptr().cast(), value.len()) };
-    // Puts the value on top of the stack into the table below it.
-    let put = |name: &CStr| unsafe { ffi::lua_rawsetfield(state, -2, name.as_ptr()) };
-    let put_text = |name: &CStr, value: &str| {
-        text(value);
-        put(name);
-    };
-    let put_number = |name: &CStr, value: f64| {
-        unsafe { ffi::lua_pushnumber(state, value) };
-        put(name);
-    };
-    // Puts the table on top of the stack into the environment.
-    let end = |name: &CStr| unsafe { ffi::lua_rawsetfield(state, ENVIRONMENT, name.as_ptr()) };
-    begin();
-    put_text(c"id", &fields.id);
-    put_text(c"type", &fields.kind);
-    put_text(c"ts", &fields.ts);
-    put_number(c"sequence", fields.sequence as f64);
-    put_number(c"attempt", fields.attempt.into());
-    if !fields.replay.is_empty() {
-        put_text(c"replay", &fields.replay);
-    }
-    if !fields.missed.is_empty() {
-        begin();
-        for (index, (from, to, reason)) in (1..).zip(&fields.missed) {
-            begin();
-            put_number(c"from", *from as f64);
-            put_number(c"to", *to as f64);
-            put_text(c"reason", reason);
-            unsafe { ffi::lua_rawseti(state, -2, index) };
-        }
-        unsafe {
-            ffi::lua_pushvalue(state, ARRAY);
-            ffi::lua_setmetatable(state, -2);
-        }
-        put(c"missed");
-    }
-    match data_use {
-        DataUse::Whole => unsafe { json::push(lua, state, ARRAY, &fields.data, Mutability::Writable)? },
-        DataUse::Fields(names) => unsafe { json::push_fields(lua, state, ARRAY, &fields.data, names)? },
-    }
-    put(c"data");
-    end(c"event");
-    begin();
-    put_text(c"id", &fields.space_id);
-    put_text(c"name", &fields.space_name);
-    begin();
-    for (index, url) in (1..).zip(&fields.space_urls) {
-        text(url);
-        unsafe { ffi::lua_rawseti(state, -2, index) };
-    }
-    unsafe {
-        ffi::lua_pushvalue(state, ARRAY);
-        ffi::lua_setmetatable(state, -2);
-    }
-    put(c"urls");
-    end(c"space");
-    begin();
-    put_text(c"id", &fields.actor_id);
-    put_text(c"username", &fields.actor_username);
-    put_text(c"kind", &fields.actor_kind);
-    end(c"actor");
-    begin();
-    for (name, value) in &fields.custom {
-        text(name);
-        text(value);
-        unsafe { ffi::lua_rawset(state, -3) };
-    }
-    end(c"custom");
-    Ok(())
-}
-
-/// The arguments of filters: `event`, `space` and `actor`. All filters of one event get the same tables, so none may change
-/// them.
+/// The arguments of filters: `event`, `space` and `actor`, with what the filters can touch of the event's data. All filters of one
+/// event get the same tables, so none may change them.
 ///
 /// # Errors
 ///
 /// Fails if the event's data is over a budget or the state runs out of memory.
-pub(super) fn filter_arguments(lua: &Lua, fields: &EventFields) -> Result<[Table; 3], json::JsonError> {
-    let event = table(lua, |event| {
-        event.raw_set("id", fields.id.as_str())?;
-        event.raw_set("type", fields.kind.as_str())?;
-        event.raw_set("ts", fields.ts.as_str())
-    })?;
-    json::read_frozen_into(lua, &fields.data, &event, "data")?;
-    let space = space_of(lua, fields)?;
-    space.raw_get::<Table>("urls").map_err(json::JsonError::Lua)?.set_readonly(true);
-    let arguments = [event, space, actor_of(lua, fields)?];
-    arguments.iter().for_each(|table| table.set_readonly(true));
-    Ok(arguments)
+pub(super) fn filter_arguments(
+    lua: &Lua,
+    fields: &EventFields,
+    data_use: &DataUse,
+) -> Result<[Table; 3], json::JsonError> {
+    let array = json::array_metatable(lua).map_err(json::JsonError::Lua)?;
+    let mut pushed = Ok(());
+    // SAFETY: the stack has the metatable of arrays, and the three tables are left on it. An error of Lua unwinds through the
+    // closure, which owns nothing.
+    let called = unsafe {
+        lua.exec_raw::<(Option<Table>, Option<Table>, Option<Table>)>(array, |state| {
+            let tables = StackTables { lua, state, array: 1, mutability: Mutability::Frozen };
+            pushed = tables.push_filter_arguments(fields, data_use);
+            match &pushed {
+                Ok(()) => ffi::lua_remove(state, 1),
+                Err(_) => ffi::lua_settop(state, 0),
+            }
+        })
+    };
+    let called = called.map_err(json::JsonError::Lua)?;
+    pushed?;
+    let (Some(event), Some(space), Some(actor)) = called else { unreachable!("three tables were pushed") };
+    Ok([event, space, actor])
 }
 
-fn space_of(lua: &Lua, fields: &EventFields) -> Result<Table, json::JsonError> {
-    table(lua, |space| {
-        let urls = lua.create_sequence_from(fields.space_urls.iter().map(String::as_str))?;
-        urls.set_metatable(Some(json::array_metatable(lua)?))?;
-        space.raw_set("id", fields.space_id.as_str())?;
-        space.raw_set("name", fields.space_name.as_str())?;
-        space.raw_set("urls", urls)
-    })
+/// Makes tables on the stack of a Lua state, in one protected call for all of them: a call for each value would cost more than the
+/// value. The stack has room for the few values of a table on its way into another.
+struct StackTables<'a> {
+    lua: &'a Lua,
+    state: *mut ffi::lua_State,
+    /// The place of the metatable of arrays.
+    array: c_int,
+    /// Whether a program may change the tables.
+    mutability: Mutability,
 }
 
-fn actor_of(lua: &Lua, fields: &EventFields) -> Result<Table, json::JsonError> {
-    table(lua, |actor| {
-        actor.raw_set("id", fields.actor_id.as_str())?;
-        actor.raw_set("username", fields.actor_username.as_str())?;
-        actor.raw_set("kind", fields.actor_kind.as_str())
-    })
+// SAFETY of all calls: they are protected, and there is room for the value that each of them pushes.
+impl StackTables<'_> {
+    /// Puts `event`, `space`, `actor` and `custom` into the table at this place.
+    fn fill_environment(
+        &self,
+        environment: c_int,
+        fields: &EventFields,
+        data_use: &DataUse,
+    ) -> Result<(), json::JsonError> {
+        let put = |name: &CStr| unsafe { ffi::lua_rawsetfield(self.state, environment, name.as_ptr()) };
+        self.begin();
+        self.put_identity(fields);
+        self.put_delivery(fields);
+        self.put_data(fields, data_use)?;
+        self.end();
+        put(c"event");
+        self.push_space(fields);
+        put(c"space");
+        self.push_actor(fields);
+        put(c"actor");
+        self.begin();
+        for (name, value) in &fields.custom {
+            self.push_text(name);
+            self.push_text(value);
+            unsafe { ffi::lua_rawset(self.state, -3) };
+        }
+        self.end();
+        put(c"custom");
+        Ok(())
+    }
+
+    /// Pushes `event`, `space` and `actor`.
+    fn push_filter_arguments(&self, fields: &EventFields, data_use: &DataUse) -> Result<(), json::JsonError> {
+        self.begin();
+        self.put_identity(fields);
+        self.put_data(fields, data_use)?;
+        self.end();
+        self.push_space(fields);
+        self.push_actor(fields);
+        Ok(())
+    }
+
+    fn put_identity(&self, fields: &EventFields) {
+        self.put_text(c"id", &fields.id);
+        self.put_text(c"type", &fields.kind);
+        self.put_text(c"ts", &fields.ts);
+    }
+
+    /// Puts what an event has only on its way to a sink.
+    fn put_delivery(&self, fields: &EventFields) {
+        self.put_number(c"sequence", fields.sequence as f64);
+        self.put_number(c"attempt", fields.attempt.into());
+        if !fields.replay.is_empty() {
+            self.put_text(c"replay", &fields.replay);
+        }
+        if !fields.missed.is_empty() {
+            self.begin();
+            for (index, (from, to, reason)) in (1..).zip(&fields.missed) {
+                self.begin();
+                self.put_number(c"from", *from as f64);
+                self.put_number(c"to", *to as f64);
+                self.put_text(c"reason", reason);
+                self.end();
+                unsafe { ffi::lua_rawseti(self.state, -2, index) };
+            }
+            self.end_array();
+            self.put(c"missed");
+        }
+    }
+
+    fn put_data(&self, fields: &EventFields, data_use: &DataUse) -> Result<(), json::JsonError> {
+        let names = match data_use {
+            DataUse::Whole => None,
+            DataUse::Fields(names) => Some(&names[..]),
+        };
+        unsafe { json::push(self.lua, self.state, self.array, &fields.data, names, self.mutability)? };
+        self.put(c"data");
+        Ok(())
+    }
+
+    fn push_space(&self, fields: &EventFields) {
+        self.begin();
+        self.put_text(c"id", &fields.space_id);
+        self.put_text(c"name", &fields.space_name);
+        self.begin();
+        for (index, url) in (1..).zip(&fields.space_urls) {
+            self.push_text(url);
+            unsafe { ffi::lua_rawseti(self.state, -2, index) };
+        }
+        self.end_array();
+        self.put(c"urls");
+        self.end();
+    }
+
+    fn push_actor(&self, fields: &EventFields) {
+        self.begin();
+        self.put_text(c"id", &fields.actor_id);
+        self.put_text(c"username", &fields.actor_username);
+        self.put_text(c"kind", &fields.actor_kind);
+        self.end();
+    }
+
+    /// Pushes a new table.
+    fn begin(&self) {
+        unsafe { ffi::lua_createtable(self.state, 0, 8) };
+    }
+
+    /// Ends the table on top of the stack, which is an array.
+    fn end_array(&self) {
+        unsafe {
+            ffi::lua_pushvalue(self.state, self.array);
+            ffi::lua_setmetatable(self.state, -2);
+        }
+        self.end();
+    }
+
+    /// Ends the table on top of the stack.
+    fn end(&self) {
+        if self.mutability == Mutability::Frozen {
+            unsafe { ffi::lua_setreadonly(self.state, -1, 1) };
+        }
+    }
+
+    fn put_text(&self, name: &CStr, value: &str) {
+        self.push_text(value);
+        self.put(name);
+    }
+
+    fn put_number(&self, name: &CStr, value: f64) {
+        unsafe { ffi::lua_pushnumber(self.state, value) };
+        self.put(name);
+    }
+
+    /// Puts the value on top of the stack into the table below it.
+    fn put(&self, name: &CStr) {
+        unsafe { ffi::lua_rawsetfield(self.state, -2, name.as_ptr()) };
+    }
+
+    fn push_text(&self, text: &str) {
+        unsafe { ffi::lua_pushlstring(self.state, text.as_ptr().cast(), text.len()) };
+    }
 }
 
 /// Fills the environment of a transform: `request`, and the slug of its `source`.

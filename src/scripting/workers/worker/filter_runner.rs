@@ -1,7 +1,9 @@
 //! Runs the filters of an event, one after the other, in the state that all filters of this worker share.
 
 use super::remote_host::RemoteHost;
-use crate::scripting::lua::{EventFields, FilterState, FilterVerdict, LuaStates, RunClock, ScriptError};
+use crate::scripting::lua::{
+    CompileError, EventFields, FilterState, FilterVerdict, LuaStates, Program, RunClock, ScriptError,
+};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -19,11 +21,12 @@ impl FilterRunner {
         fields: &EventFields,
         clock: &Arc<RunClock>,
     ) -> Vec<FilterVerdict> {
+        let programs: Vec<_> = filters.iter().map(|id| host.program(*id)).collect();
         let mut ready = None;
-        let run_one = |id: &u64| {
-            let program = match host.program(*id) {
+        let run_one = |program: &Option<Result<Program, CompileError>>| {
+            let program = match program {
                 Some(Ok(program)) => program,
-                Some(Err(error)) => return Err(ScriptError::Compile(error)),
+                Some(Err(error)) => return Err(ScriptError::Compile(error.clone())),
                 None => return Err(ScriptError::Host),
             };
             clock.check().map_err(ScriptError::Limit)?;
@@ -34,16 +37,16 @@ impl FilterRunner {
                         Some(state) => state,
                         None => FilterState::new(&states.services, states.limits).map_err(|_| ScriptError::Host)?,
                     };
-                    let arguments = state.arguments(fields, clock)?;
+                    let arguments = state.arguments(programs.iter().flatten().flatten(), fields, clock)?;
                     (state, arguments)
                 }
             };
-            let verdict = state.run(&program, &arguments).map_err(ScriptError::Limit)?;
+            let verdict = state.run(program, &arguments).map_err(ScriptError::Limit)?;
             ready = Some((state, arguments));
             Ok(verdict)
         };
         let failed = |error: ScriptError| FilterVerdict::Failed(error.to_string());
-        let verdicts = filters.iter().map(run_one).map(|verdict| verdict.unwrap_or_else(failed)).collect();
+        let verdicts = programs.iter().map(run_one).map(|verdict| verdict.unwrap_or_else(failed)).collect();
         if let Some((state, arguments)) = ready {
             drop(arguments);
             if state.is_reusable() {
