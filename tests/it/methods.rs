@@ -158,6 +158,7 @@ fn a_killed_agent_ends_its_method_server_and_calls_fail_until_it_reconnects() {
     space.terminate();
     space.start(&daemon, &["--methods-file", file.to_str().unwrap()]);
     daemon.wait_method("x.echo");
+    space.wait_saved();
     let process = daemon.call("x.pid", &json!({}))["result"].as_i64().expect("a process id");
     space.kill();
     eventually("calls to fail", || (daemon.call("x.echo", &json!({}))["error"]["code"] == -32000).then_some(()));

@@ -25,14 +25,6 @@ fn names(daemon: &Daemon, token: &str) -> Vec<String> {
     methods.iter().map(|method| method["name"].as_str().expect("a name").to_owned()).collect()
 }
 
-/// Waits until the agent has its registration on disk. The server publishes it a moment before.
-fn wait_saved(space: &Space) {
-    eventually("the registration to be saved", || {
-        let status: Value = serde_json::from_slice(&space.svc(&["agent", "status", "--json"]).stdout).ok()?;
-        (!status["registration"].is_null()).then_some(())
-    });
-}
-
 /// Restarts the agent with its methods file, and the server.
 fn restart_both(daemon: &mut Daemon, space: &mut Space, file: &str) {
     space.kill();
@@ -49,7 +41,7 @@ fn a_renamed_group_stays_the_same_one_for_a_registration_that_names_it_as_before
     let file = space.write("methods.toml", &text).to_str().expect("the path is text").to_owned();
     space.start(&daemon, &["--methods-file", &file]);
     daemon.wait_method("x.echo");
-    wait_saved(&space);
+    space.wait_saved();
     assert_eq!(names(&daemon, &bob), ["user.admin.x.echo"]);
 
     assert_eq!(daemon.patch(&format!("/api/groups/{group}"), &json!({"name": "platform"})).status, 200);
@@ -60,7 +52,7 @@ fn a_renamed_group_stays_the_same_one_for_a_registration_that_names_it_as_before
         daemon.crash_and_restart();
         space.start(&daemon, arguments);
         daemon.wait_method("x.echo");
-        wait_saved(&space);
+        space.wait_saved();
         assert_eq!(names(&daemon, &bob), ["user.admin.x.echo"]);
         assert_eq!(daemon.call_as(&bob, "user.admin.x.echo", &json!([1]))["result"], json!([1]));
         let method = daemon.get("/api/methods/x.echo").json();
@@ -81,7 +73,7 @@ fn a_deleted_group_hides_its_own_methods_and_no_other_and_is_not_deleted_by_mist
     let file = space.write("methods.toml", &text).to_str().expect("the path is text").to_owned();
     space.start(&daemon, &["--methods-file", &file]);
     daemon.wait_method("x.echo");
-    wait_saved(&space);
+    space.wait_saved();
 
     let refused = daemon.delete(&format!("/api/groups/{group}"));
     assert_eq!(refused.status, 409, "{}", refused.text);

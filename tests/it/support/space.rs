@@ -110,6 +110,15 @@ impl Space {
         });
     }
 
+    /// Waits until the agent has its registration on disk. The server publishes it a moment before.
+    #[track_caller]
+    pub fn wait_saved(&self) {
+        eventually("the registration to be saved", || {
+            let status: Value = serde_json::from_slice(&self.svc(&["agent", "status", "--json"]).stdout).ok()?;
+            (!status["registration"].is_null()).then_some(())
+        });
+    }
+
     /// The space as the API returns it.
     pub fn view(&self, daemon: &Daemon) -> Value {
         daemon.get(&format!("/api/spaces/{}", self.id)).json()
