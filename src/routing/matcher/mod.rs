@@ -2,6 +2,7 @@
 //! [`crate::delivery::deliver::sync_routes`] keeps the table in line with the sinks.
 
 mod routes;
+mod segment_map;
 mod trie;
 
 pub use routes::{RouteEntry, Routes};

@@ -9,12 +9,13 @@
 //! `space.created`  root → space → created .exact
 //! ```
 
+use super::segment_map::SegmentMap;
 use crate::model::{
     id::UserId,
+    id_map::IdMap,
     owner::Owner,
     pattern::{Pattern, Patterns},
 };
-use std::collections::HashMap;
 
 /// Maps patterns to values of type `T`. A value found by two of its patterns is yielded once.
 pub struct Trie<T> {
@@ -23,8 +24,7 @@ pub struct Trie<T> {
 
 /// Most nodes have one of the three parts, and there is a node or more for every sink: a part that is absent takes no room.
 struct TrieNode<T> {
-    #[expect(clippy::box_collection, reason = "an absent map takes 8 bytes, not 48")]
-    children: Option<Box<HashMap<Box<str>, TrieNode<T>>>>,
+    children: Option<Box<SegmentMap<TrieNode<T>>>>,
     /// Values for exactly the type that ends here.
     exact: Option<Box<OwnedValues<T>>>,
     /// Values for every longer type that starts with the path to here.
@@ -33,8 +33,8 @@ struct TrieNode<T> {
 
 struct OwnedValues<T> {
     global: Vec<T>,
-    #[expect(clippy::box_collection, reason = "an absent map takes 8 bytes, not 48")]
-    owned: Option<Box<HashMap<UserId, Vec<T>>>>,
+    /// Boxed, because an absent map takes 8 bytes then, not 32.
+    owned: Option<Box<IdMap<UserId, Vec<T>>>>,
 }
 
 impl<T: Clone + Ord> Trie<T> {
@@ -47,8 +47,8 @@ impl<T: Clone + Ord> Trie<T> {
         for pattern in patterns.iter() {
             let node = segments(pattern).fold(&mut self.root, |node, segment| {
                 let children = node.children.get_or_insert_default();
-                if !children.contains_key(segment) {
-                    children.insert(segment.into(), TrieNode::new());
+                if children.get(segment).is_none() {
+                    children.insert(segment, TrieNode::new());
                 }
                 children.get_mut(segment).expect("the segment was inserted above")
             });
