@@ -6,7 +6,7 @@
 
 use super::plain_filter::{FilteredEvent, PlainFilter};
 use crate::{
-    model::{event::Event, event_filter::EventFilter, id::SinkId, owner::Owner, timestamp::Timestamp},
+    model::{event::Event, event_filter::EventFilter, id::SinkId, id_map::IdMap, owner::Owner, timestamp::Timestamp},
     platform::metrics::Metrics,
     routing::route::RouteFilters,
     scripting::{
@@ -26,7 +26,7 @@ pub struct EventFilters(Arc<EventFiltersShared>);
 struct EventFiltersShared {
     workers: LuaWorkers,
     metrics: Arc<Metrics>,
-    by_sink: RwLock<HashMap<SinkId, Arc<SinkFilter>>>,
+    by_sink: RwLock<IdMap<SinkId, Arc<SinkFilter>>>,
 }
 
 /// The filter of one sink or subscription.

@@ -14,6 +14,7 @@ use super::{
     worker_link::{EndCause, LinkOwner, RunHandle, WorkerLink},
 };
 use crate::{
+    model::id_map::IdMap,
     platform::metrics::Metrics,
     scripting::lua::{RunLimits, ScriptError},
 };
@@ -48,7 +49,7 @@ pub(super) struct WorkerPool {
 
 #[derive(Default)]
 struct WorkerPoolState {
-    members: HashMap<u64, Member>,
+    members: IdMap<u64, Member>,
     /// The ids of the members of each kind.
     by_place: HashMap<WorkerPlace, Vec<u64>>,
     /// The workers that are being started.

@@ -17,10 +17,13 @@ use super::{
     wire::{FrameBuffer, FrameWriter, MAX_FRAME, Malformed, READ_SIZE},
     worker_socket::WorkerSocket,
 };
-use crate::scripting::lua::{LimitExceeded, RunLimits, ScriptError};
+use crate::{
+    model::id_map::IdMap,
+    scripting::lua::{LimitExceeded, RunLimits, ScriptError},
+};
 use parking_lot::Mutex;
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     convert::Infallible,
     io,
     process::Child,
@@ -86,7 +89,7 @@ struct WorkerLinkState {
     turns: VecDeque<u64>,
     /// Grows with every turn that ends.
     turn_number: u64,
-    runs: HashMap<u64, RunRecord>,
+    runs: IdMap<u64, RunRecord>,
     /// The programs that the worker has, the one used last at the end.
     programs: VecDeque<u64>,
     /// Set when the worker is killed.

@@ -45,8 +45,8 @@ pub enum Mutability {
     Frozen,
 }
 
-/// Reads `json` and pushes the value onto the stack; of an object only the fields of these names, if there are any. After an error the
-/// stack has values too many.
+/// Reads `json` and pushes the value onto the stack. If `fields` is given, only these are read of an object, and the others skipped. After
+/// an error the stack has values too many.
 ///
 /// # Safety
 ///

@@ -16,6 +16,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// The wall-clock time of a run that is taken to be its processor time. It may be less, by so much at most.
+const TAKEN_AS_USED: Duration = Duration::from_millis(1);
+
 /// The clock of one run.
 pub(in crate::scripting) struct RunClock {
     limits: RunLimits,
@@ -25,7 +28,7 @@ pub(in crate::scripting) struct RunClock {
     started: OnceLock<Instant>,
     /// Processor time of the finished turns, in nanoseconds.
     spent: AtomicU64,
-    /// The thread's processor time when the present turn began, in nanoseconds.
+    /// The thread's processor time when the present turn began, in nanoseconds; for a part of a run, that or a little more.
     turn_began: AtomicU64,
     waker: Mutex<Option<Waker>>,
 }
@@ -50,6 +53,26 @@ impl RunClock {
             Instant::now()
         });
         self.turn_began.store(thread_cpu(), Relaxed);
+    }
+
+    /// Begins a part of a run in the middle of its only turn.
+    ///
+    /// If the run began less than [`TAKEN_AS_USED`] ago, its processor time since is taken to be as much: that costs no system call, and
+    /// gives the part its whole limit and at most that time more.
+    pub fn begin_within(&self, run: &Self) {
+        let now = Instant::now();
+        let _ = self.started.set(now);
+        let before = run.started.get().map(|started| now.duration_since(*started));
+        let turn_began = match before.filter(|before| *before <= TAKEN_AS_USED) {
+            Some(before) => run.turn_began.load(Relaxed) + before.as_nanos() as u64,
+            None => thread_cpu(),
+        };
+        self.turn_began.store(turn_began, Relaxed);
+    }
+
+    /// Wall-clock time since the first turn began.
+    pub fn wall(&self) -> Duration {
+        self.started.get().map_or(Duration::ZERO, Instant::elapsed)
     }
 
     /// Ends the turn and adds its processor time.
@@ -115,7 +138,7 @@ impl RunClock {
     }
 
     fn is_past_wall_limit(&self) -> bool {
-        self.started.get().is_some_and(|started| started.elapsed() > self.limits.wall)
+        self.wall() > self.limits.wall
     }
 
     fn cpu_nanos(&self) -> u64 {
@@ -142,6 +165,29 @@ fn thread_cpu() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_of_a_run_has_its_whole_processor_time_and_little_more() {
+        let limits = |cpu| RunLimits { wall: Duration::from_secs(60), cpu, memory: 1 << 20 };
+        let burn = |nanos| {
+            let began = thread_cpu();
+            while thread_cpu() - began < nanos {}
+        };
+        for wait in [Duration::ZERO, Duration::from_millis(20)] {
+            for used in [0, 3_000_000] {
+                let run = RunClock::new(limits(Duration::from_secs(60)));
+                run.begin_turn(Waker::noop());
+                std::thread::sleep(wait);
+                burn(used);
+                let part = RunClock::new(limits(Duration::from_millis(5)));
+                part.begin_within(&run);
+                burn(4_000_000);
+                assert_eq!(part.check_now(), Ok(()), "{wait:?} {used}");
+                burn(1_000_000 + TAKEN_AS_USED.as_nanos() as u64);
+                assert_eq!(part.check_now(), Err(LimitExceeded::Cpu(Duration::from_millis(5))), "{wait:?} {used}");
+            }
+        }
+    }
 
     #[test]
     fn waiting_costs_no_processor_time() {

@@ -123,6 +123,11 @@ impl Program {
         Ok(Self::new(ProgramKind::Filter, ProgramKind::Filter.name(), ProgramCode::Chunk(bytecode), data_use))
     }
 
+    /// Returns true if the program can touch all of an event's data.
+    pub fn takes_whole_data(&self) -> bool {
+        self.0.data_use == DataUse::Whole
+    }
+
     /// Compiles a program of a space. `name` is the name of its file, the prefix of the line in its errors.
     ///
     /// # Errors

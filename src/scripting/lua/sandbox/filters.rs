@@ -5,24 +5,22 @@
 //! read-only. A state in which a filter exceeded a limit is thrown away.
 
 use super::{scope, state::Sandbox};
-use crate::scripting::lua::{
-    bounded_text::bounded,
-    error::ScriptError,
-    host::HostServices,
-    inputs::EventFields,
-    json::JsonError,
-    limits::{LimitExceeded, RunClock, RunLimits},
-    location,
-    program::{self, DataUse, Program, ProgramCode},
-    results::FilterVerdict,
+use crate::{
+    model::id_map::IdMap,
+    scripting::lua::{
+        bounded_text::bounded,
+        error::ScriptError,
+        host::HostServices,
+        inputs::EventFields,
+        json::JsonError,
+        limits::{LimitExceeded, RunClock, RunLimits},
+        location,
+        program::{self, DataUse, Program, ProgramCode},
+        results::FilterVerdict,
+    },
 };
 use mlua::{Function, Table, Value, VmState};
-use std::{
-    collections::HashMap,
-    sync::Arc,
-    task::Waker,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 /// The processor time of one filter.
 pub const FILTER_BUDGET: Duration = Duration::from_millis(5);
@@ -39,7 +37,7 @@ pub(in crate::scripting) struct FilterState {
     /// The environment of every filter, empty and read-only over the globals.
     environment: Table,
     /// The loaded filters, by the id of their program.
-    functions: HashMap<u64, Function>,
+    functions: IdMap<u64, Function>,
 }
 
 impl FilterState {
@@ -54,7 +52,7 @@ impl FilterState {
         let environment = sandbox.lua.create_table()?;
         environment.set_metatable(Some(sandbox.environment.clone()))?;
         environment.set_readonly(true);
-        Ok(Self { sandbox, environment, functions: HashMap::new() })
+        Ok(Self { sandbox, environment, functions: IdMap::default() })
     }
 
     /// Makes the arguments of these filters for one event.
@@ -77,15 +75,20 @@ impl FilterState {
         })
     }
 
-    /// Runs a filter.
+    /// Runs a filter, as part of this run.
     ///
     /// # Errors
     ///
     /// Fails with a limit that the filter exceeded, after which this state is not to be used again.
-    pub fn run(&mut self, program: &Program, arguments: &[Table; 3]) -> Result<FilterVerdict, LimitExceeded> {
+    pub fn run(
+        &mut self,
+        program: &Program,
+        arguments: &[Table; 3],
+        run: &RunClock,
+    ) -> Result<FilterVerdict, LimitExceeded> {
         let limits = RunLimits { cpu: FILTER_BUDGET, wall: FILTER_WALL, memory: self.sandbox.limits.memory };
         let clock = RunClock::new(limits);
-        clock.begin_turn(Waker::noop());
+        clock.begin_within(run);
         self.interrupt_after_budget(&clock);
         let call = |function: Function| function.call::<Value>((&arguments[0], &arguments[1], &arguments[2]));
         let returned = self.function(program).and_then(call);
@@ -111,9 +114,9 @@ impl FilterState {
     /// Makes the interpreter look at the clock of the present filter once its budget may be used up. The watchdog of other
     /// runs ticks too seldom for that.
     fn interrupt_after_budget(&self, clock: &Arc<RunClock>) {
-        let (clock, began) = (clock.clone(), Instant::now());
+        let clock = clock.clone();
         self.sandbox.lua.set_interrupt(move |lua| {
-            if began.elapsed() < FILTER_BUDGET {
+            if clock.wall() < FILTER_BUDGET {
                 return Ok(VmState::Continue);
             }
             match clock.check_now() {

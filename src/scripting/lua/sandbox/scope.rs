@@ -25,7 +25,7 @@ pub(super) fn fill_event(
     // through the closure, which owns nothing.
     let called = unsafe {
         lua.exec_raw::<()>((environment, array), |state| {
-            let tables = StackTables { lua, state, array: 2, mutability: Mutability::Writable };
+            let tables = StackTables::new(lua, state, 2, Mutability::Writable);
             filled = tables.fill_environment(1, fields, data_use);
             ffi::lua_settop(state, 0);
         })
@@ -75,7 +75,7 @@ pub(super) fn filter_arguments(
     // closure, which owns nothing.
     let called = unsafe {
         lua.exec_raw::<(Option<Table>, Option<Table>, Option<Table>)>(array, |state| {
-            let tables = StackTables { lua, state, array: 1, mutability: Mutability::Frozen };
+            let tables = StackTables::new(lua, state, 1, Mutability::Frozen);
             pushed = tables.push_filter_arguments(fields, data_use);
             match &pushed {
                 Ok(()) => ffi::lua_remove(state, 1),
@@ -95,13 +95,20 @@ struct StackTables<'a> {
     lua: &'a Lua,
     state: *mut ffi::lua_State,
     /// The place of the metatable of arrays.
-    array: c_int,
+    array_metatable: c_int,
     /// Whether a program may change the tables.
     mutability: Mutability,
 }
 
 // SAFETY of all calls: they are protected, and there is room for the value that each of them pushes.
-impl StackTables<'_> {
+impl<'a> StackTables<'a> {
+    /// # Safety
+    ///
+    /// The tables are made inside a protected call, as [`Lua::exec_raw`] makes it, and the metatable of arrays is at its place.
+    unsafe fn new(lua: &'a Lua, state: *mut ffi::lua_State, array_metatable: c_int, mutability: Mutability) -> Self {
+        Self { lua, state, array_metatable, mutability }
+    }
+
     /// Puts `event`, `space`, `actor` and `custom` into the table at this place.
     fn fill_environment(
         &self,
@@ -109,17 +116,17 @@ impl StackTables<'_> {
         fields: &EventFields,
         data_use: &DataUse,
     ) -> Result<(), json::JsonError> {
-        let put = |name: &CStr| unsafe { ffi::lua_rawsetfield(self.state, environment, name.as_ptr()) };
+        let put_in_environment = |name: &CStr| unsafe { ffi::lua_rawsetfield(self.state, environment, name.as_ptr()) };
         self.begin();
         self.put_identity(fields);
         self.put_delivery(fields);
         self.put_data(fields, data_use)?;
         self.end();
-        put(c"event");
+        put_in_environment(c"event");
         self.push_space(fields);
-        put(c"space");
+        put_in_environment(c"space");
         self.push_actor(fields);
-        put(c"actor");
+        put_in_environment(c"actor");
         self.begin();
         for (name, value) in &fields.custom {
             self.push_text(name);
@@ -127,7 +134,7 @@ impl StackTables<'_> {
             unsafe { ffi::lua_rawset(self.state, -3) };
         }
         self.end();
-        put(c"custom");
+        put_in_environment(c"custom");
         Ok(())
     }
 
@@ -175,7 +182,7 @@ impl StackTables<'_> {
             DataUse::Whole => None,
             DataUse::Fields(names) => Some(&names[..]),
         };
-        unsafe { json::push(self.lua, self.state, self.array, &fields.data, names, self.mutability)? };
+        unsafe { json::push(self.lua, self.state, self.array_metatable, &fields.data, names, self.mutability)? };
         self.put(c"data");
         Ok(())
     }
@@ -210,13 +217,13 @@ impl StackTables<'_> {
     /// Ends the table on top of the stack, which is an array.
     fn end_array(&self) {
         unsafe {
-            ffi::lua_pushvalue(self.state, self.array);
+            ffi::lua_pushvalue(self.state, self.array_metatable);
             ffi::lua_setmetatable(self.state, -2);
         }
         self.end();
     }
 
-    /// Ends the table on top of the stack.
+    /// Ends the table on top of the stack, where it stays.
     fn end(&self) {
         if self.mutability == Mutability::Frozen {
             unsafe { ffi::lua_setreadonly(self.state, -1, 1) };

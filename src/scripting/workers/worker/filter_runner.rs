@@ -4,12 +4,21 @@ use super::remote_host::RemoteHost;
 use crate::scripting::lua::{
     CompileError, EventFields, FilterState, FilterVerdict, LuaStates, Program, RunClock, ScriptError,
 };
+use mlua::Table;
 use parking_lot::Mutex;
-use std::sync::Arc;
+use std::{iter, sync::Arc};
 
 /// The state between two events, if there is one that can be used again.
 #[derive(Default)]
 pub(super) struct FilterRunner(Mutex<Option<FilterState>>);
+
+/// The arguments of all filters of an event.
+enum SharedArguments {
+    NotMade,
+    Made([Table; 3]),
+    /// What all of them name of the data is over a budget, for this reason. Each gets only what it names itself.
+    OverBudget(String),
+}
 
 impl FilterRunner {
     /// Runs these filters and returns the answer of each.
@@ -22,7 +31,9 @@ impl FilterRunner {
         clock: &Arc<RunClock>,
     ) -> Vec<FilterVerdict> {
         let programs: Vec<_> = filters.iter().map(|id| host.program(*id)).collect();
-        let mut ready = None;
+        let failed = |error: ScriptError| FilterVerdict::Failed(error.to_string());
+        let mut state = self.0.lock().take();
+        let mut shared = SharedArguments::NotMade;
         let run_one = |program: &Option<Result<Program, CompileError>>| {
             let program = match program {
                 Some(Ok(program)) => program,
@@ -30,29 +41,45 @@ impl FilterRunner {
                 None => return Err(ScriptError::Host),
             };
             clock.check().map_err(ScriptError::Limit)?;
-            let (mut state, arguments) = match ready.take() {
-                Some(ready) => ready,
-                None => {
-                    let state = match self.0.lock().take() {
-                        Some(state) => state,
-                        None => FilterState::new(&states.services, states.limits).map_err(|_| ScriptError::Host)?,
-                    };
-                    let arguments = state.arguments(programs.iter().flatten().flatten(), fields, clock)?;
-                    (state, arguments)
-                }
+            let mut used = match state.take() {
+                Some(state) => state,
+                None => FilterState::new(&states.services, states.limits).map_err(|_| ScriptError::Host)?,
             };
-            let verdict = state.run(program, &arguments).map_err(ScriptError::Limit)?;
-            ready = Some((state, arguments));
-            Ok(verdict)
-        };
-        let failed = |error: ScriptError| FilterVerdict::Failed(error.to_string());
-        let verdicts = programs.iter().map(run_one).map(|verdict| verdict.unwrap_or_else(failed)).collect();
-        if let Some((state, arguments)) = ready {
-            drop(arguments);
-            if state.is_reusable() {
-                *self.0.lock() = Some(state);
+            if matches!(shared, SharedArguments::NotMade) {
+                shared = match used.arguments(programs.iter().flatten().flatten(), fields, clock) {
+                    Ok(arguments) => SharedArguments::Made(arguments),
+                    Err(error @ ScriptError::Data(_)) => SharedArguments::OverBudget(error.to_string()),
+                    Err(error) => return Err(error),
+                };
             }
-        }
+            let verdict = match &shared {
+                SharedArguments::Made(arguments) => used.run(program, arguments, clock),
+                SharedArguments::OverBudget(why) if program.takes_whole_data() => {
+                    Ok(FilterVerdict::Failed(why.clone()))
+                }
+                _ => match used.arguments(iter::once(program), fields, clock) {
+                    Ok(arguments) => used.run(program, &arguments, clock),
+                    Err(error @ ScriptError::Data(_)) => Ok(failed(error)),
+                    Err(error) => return Err(error),
+                },
+            };
+            match verdict {
+                Ok(verdict) => {
+                    state = Some(used);
+                    Ok(verdict)
+                }
+                Err(limit) => {
+                    // The arguments belong to the state, which is not used again.
+                    if matches!(shared, SharedArguments::Made(_)) {
+                        shared = SharedArguments::NotMade;
+                    }
+                    Err(ScriptError::Limit(limit))
+                }
+            }
+        };
+        let verdicts = programs.iter().map(run_one).map(|verdict| verdict.unwrap_or_else(failed)).collect();
+        drop(shared);
+        *self.0.lock() = state.filter(FilterState::is_reusable);
         verdicts
     }
 }

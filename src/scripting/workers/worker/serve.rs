@@ -1,15 +1,17 @@
 //! The main loop of a worker: takes one turn after the other, in the order in which the server sent them.
 
 use super::{filter_runner::FilterRunner, remote_host::RemoteHost, server_socket::ServerSocket};
-use crate::scripting::{
-    lua::{LuaStates, Program, RunClock, RunLimits, ScriptError, StatePool, Watchdog, within},
-    workers::{
-        confinement::{self, NOT_CONFINED, SOCKET},
-        messages::{FinishedRun, FromWorker, RunOutput, StartedWork, ToWorker},
+use crate::{
+    model::id_map::IdMap,
+    scripting::{
+        lua::{LuaStates, Program, RunClock, RunLimits, ScriptError, StatePool, Watchdog, within},
+        workers::{
+            confinement::{self, NOT_CONFINED, SOCKET},
+            messages::{FinishedRun, FromWorker, RunOutput, StartedWork, ToWorker},
+        },
     },
 };
 use std::{
-    collections::HashMap,
     fs::File,
     io,
     os::{fd::FromRawFd as _, unix::fs::FileTypeExt as _},
@@ -36,7 +38,7 @@ struct ServingWorker {
     states: Arc<LuaStates>,
     filter_runner: Arc<FilterRunner>,
     watchdog: Watchdog,
-    runs: HashMap<u64, BegunRun>,
+    runs: IdMap<u64, BegunRun>,
 }
 
 /// Runs this process as a worker until the server is gone. Its socket is its standard input.
@@ -66,7 +68,7 @@ fn serve(link: ServerSocket, limits: RunLimits) -> io::Result<()> {
         states,
         filter_runner: Arc::default(),
         watchdog: Watchdog::default(),
-        runs: HashMap::new(),
+        runs: IdMap::default(),
     };
     worker.prepare();
     confinement::confine_system_calls()?;
