@@ -1,25 +1,33 @@
 //! Processor time of a filter on a 500-byte event, in the server and in the worker process together: a filter of the kind that the
 //! server answers itself, and one that Lua answers; one of them, then ten of one owner, which go to the worker in one message.
 //! Events come one after the other, so that no message to the worker is shared between two of them, and then 16 at a time.
+//! The yardstick is a message of the event's size to a thread and back, which alternates with the filters in rounds; the figures
+//! are medians.
 //!
 //! Run with `cargo bench --bench filter`; exits 1 if a filter exceeds its budget.
 
+mod median;
 mod worker_support;
 
 use futures_util::future::join_all;
+use median::median;
 use std::{process::ExitCode, sync::Arc};
 use svc::{
     delivery::filters::EventFilters,
     model::{event::Event, id::SinkId, owner::Owner},
     routing::route::RouteFilters as _,
 };
-use worker_support::{cpu_micros, event, workers};
+use worker_support::{Echo, cpu_micros, event, workers};
 
 /// Microseconds of processor time that a filter may take, in all processes.
 const BUDGET: f64 = 25.0;
 
-/// Measured events, and the warm-up before them.
-const EVENTS: usize = 20_000;
+/// The same in messages and their echoes, for a machine that is slow at them.
+const BUDGET_IN_ECHOES: f64 = 6.0;
+
+/// Rounds of which the median counts, the events of each, and the warm-up before them.
+const ROUNDS: usize = 7;
+const EVENTS: usize = 4_000;
 const WARM_UP: usize = 2_000;
 
 fn main() -> ExitCode {
@@ -27,21 +35,33 @@ fn main() -> ExitCode {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
     let event = Arc::new(event());
     println!("event       {} bytes", serde_json::to_vec(&*event).expect("an event is JSON").len());
-    println!("promise     a filter takes at most {BUDGET} us of processor time, in the server and the worker together");
+    println!(
+        "promise     a filter takes at most {BUDGET} us of processor time, in the server and the worker together, or {BUDGET_IN_ECHOES} times the yardstick"
+    );
     let mut kept = true;
     tokio.block_on(async {
         let workers = workers(directory.path(), &Arc::default());
+        let mut echo = Echo::start();
         for (kind, text) in [("plain", "space.name == 'web'"), ("Lua", "space.name:sub(1, 1) == 'x'")] {
             for (count, at_once) in [(1, 1), (1, 16), (10, 1), (10, 16)] {
                 let filters = EventFilters::new(workers.clone(), Arc::default());
                 let sinks: Vec<_> = (0..count).map(|number| sink(&filters, number, text)).collect();
                 run(&filters, &sinks, &event, WARM_UP, at_once).await;
-                let before = cpu_micros();
-                run(&filters, &sinks, &event, EVENTS, at_once).await;
-                let each = (cpu_micros() - before) / (EVENTS * count) as f64;
-                let verdict = if each <= BUDGET { "kept" } else { "BROKEN" };
-                kept &= each <= BUDGET;
-                println!("{kind:<5} {count:>2} filters, {at_once:>2} events at once   {each:>5.1} us for each filter   {verdict}");
+                let (mut rounds, mut echoes) = (Vec::new(), Vec::new());
+                for _ in 0..ROUNDS {
+                    let before = cpu_micros();
+                    run(&filters, &sinks, &event, EVENTS, at_once).await;
+                    let each = (cpu_micros() - before) / (EVENTS * count) as f64;
+                    rounds.push(each);
+                    echoes.push(each / echo.micros(EVENTS).await);
+                }
+                let (each, echoes) = (median(rounds), median(echoes));
+                let is_kept = each <= BUDGET || echoes <= BUDGET_IN_ECHOES;
+                let verdict = if is_kept { "kept" } else { "BROKEN" };
+                kept &= is_kept;
+                println!(
+                    "{kind:<5} {count:>2} filters, {at_once:>2} events at once   {each:>5.1} us for each filter, {echoes:>4.2} of the yardstick   {verdict}"
+                );
             }
         }
         workers.shut_down();

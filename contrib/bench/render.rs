@@ -11,12 +11,7 @@ mod worker_support;
 
 use median::median;
 use serde_json::value::RawValue;
-use std::{
-    io::{Read as _, Write as _},
-    process::ExitCode,
-    sync::Arc,
-    time::Instant,
-};
+use std::{process::ExitCode, sync::Arc, time::Instant};
 use svc::{
     model::{body_template::BodyTemplate, event::Event, owner::Owner},
     platform::metrics::Metrics,
@@ -25,8 +20,7 @@ use svc::{
         workers::{LuaWorkers, ProgramText},
     },
 };
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use worker_support::{cpu_micros, event, workers};
+use worker_support::{Echo, cpu_micros, event, workers};
 
 /// Microseconds of processor time that a render in a pooled state may take.
 const BUDGET: f64 = 40.0;
@@ -77,7 +71,7 @@ fn main() -> ExitCode {
                 pooled: per_render(lua),
                 wall: per_render(wall.as_secs_f64() * 1e6),
                 way: per_render(cpu - lua),
-                yardstick: echo.micros().await,
+                yardstick: echo.micros(RENDERS).await,
             });
         }
         workers.shut_down();
@@ -135,37 +129,6 @@ struct RenderRound {
     /// Processor time of the way to the worker and back.
     way: f64,
     yardstick: f64,
-}
-
-/// The yardstick: a thread that sends every message back.
-struct Echo {
-    socket: tokio::net::UnixStream,
-    message: Vec<u8>,
-}
-
-impl Echo {
-    fn start() -> Self {
-        let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().expect("a socket pair");
-        let message = serde_json::to_vec(&event()).expect("an event is JSON");
-        let mut received = message.clone();
-        std::thread::spawn(move || {
-            while theirs.read_exact(&mut received).is_ok() {
-                theirs.write_all(&received).expect("the other end reads");
-            }
-        });
-        ours.set_nonblocking(true).expect("a socket can be");
-        Self { socket: tokio::net::UnixStream::from_std(ours).expect("a socket can be watched"), message }
-    }
-
-    /// Processor time of sending a message of an event's size and receiving it back, in microseconds.
-    async fn micros(&mut self) -> f64 {
-        let before = cpu_micros();
-        for _ in 0..RENDERS {
-            self.socket.write_all(&self.message).await.expect("the thread reads");
-            self.socket.read_exact(&mut self.message).await.expect("the thread answers");
-        }
-        (cpu_micros() - before) / RENDERS as f64
-    }
 }
 
 /// Processor time of a template for a large event in its worker, in microseconds.

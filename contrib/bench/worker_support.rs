@@ -1,8 +1,13 @@
-//! What the benchmarks of Lua in worker processes share: the workers, the event, and the processor time of all processes.
+//! What the benchmarks of Lua in worker processes share: the workers, the event, the yardstick, and the processor time
+//! of all processes.
 
 use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
-use std::sync::Arc;
+use std::{
+    io::{Read as _, Write as _},
+    sync::Arc,
+    thread,
+};
 use svc::{
     model::{
         event::{Actor, ActorKind, Event, EventSpace},
@@ -15,6 +20,10 @@ use svc::{
         lua::{HttpClient, HttpRequest, HttpResponse, MethodCaller},
         workers::{LibraryTexts, LuaWorkers, ProgramText, WorkerCommand, WorkerServices},
     },
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::UnixStream,
 };
 
 /// Workers with a store in this directory.
@@ -69,6 +78,38 @@ impl LibraryTexts for Unreachable {
 impl MethodCaller for Unreachable {
     fn call(&self, _: Owner, _: &str, _: Box<RawValue>) -> BoxFuture<'static, Result<Box<RawValue>, String>> {
         Box::pin(async { Err("unreachable".to_owned()) })
+    }
+}
+
+/// The yardstick: a thread that sends every message back.
+pub struct Echo {
+    socket: UnixStream,
+    message: Vec<u8>,
+}
+
+impl Echo {
+    pub fn start() -> Self {
+        let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().expect("a socket pair");
+        let message = serde_json::to_vec(&event()).expect("an event is JSON");
+        let mut received = message.clone();
+        thread::spawn(move || {
+            while theirs.read_exact(&mut received).is_ok() {
+                theirs.write_all(&received).expect("the other end reads");
+            }
+        });
+        ours.set_nonblocking(true).expect("a socket can be");
+        Self { socket: UnixStream::from_std(ours).expect("a socket can be watched"), message }
+    }
+
+    /// Processor time of sending a message of an event's size and receiving it back, in microseconds: the mean of so many
+    /// messages.
+    pub async fn micros(&mut self, messages: usize) -> f64 {
+        let before = cpu_micros();
+        for _ in 0..messages {
+            self.socket.write_all(&self.message).await.expect("the thread reads");
+            self.socket.read_exact(&mut self.message).await.expect("the thread answers");
+        }
+        (cpu_micros() - before) / messages as f64
     }
 }
 
