@@ -198,17 +198,17 @@ pub fn json_bodies(data: &[u8]) {
     let _ = json_input::parse::<SpaceBody>(data);
     // Definitions are read as fields first, so that some of them can be put over the stored ones.
     let Ok(fields) = json_input::parse::<Map<String, Value>>(data) else { return };
-    if let Ok(sink) = json_input::interpret::<SinkSpec>(Value::Object(fields.clone())) {
+    if let Ok(sink) = json_input::interpret::<SinkSpec>(&Value::Object(fields.clone())) {
         let again: SinkSpec = json_input::patched(&sink, Map::new()).expect("a sink reads back");
         assert_eq!(again, sink);
         let _ = sink.check();
     }
-    if let Ok(source) = json_input::interpret::<SourceSpec>(Value::Object(fields.clone())) {
+    if let Ok(source) = json_input::interpret::<SourceSpec>(&Value::Object(fields.clone())) {
         let again: SourceSpec = json_input::patched(&source, Map::new()).expect("a source reads back");
         assert_eq!(again, source);
         let _ = source.check();
     }
-    if let Ok(script) = json_input::interpret::<ScriptSpec>(Value::Object(fields.clone())) {
+    if let Ok(script) = json_input::interpret::<ScriptSpec>(&Value::Object(fields.clone())) {
         let again: ScriptSpec = json_input::patched(&script, Map::new()).expect("a script reads back");
         assert_eq!(again, script);
         let _ = script.check();

@@ -1,6 +1,6 @@
 //! Reads JSON that users send, with errors that name the field: bodies of requests, and records with fields changed.
 
-use super::strict::Strict;
+use super::located_json::{self, JsonFault};
 use serde::{
     Deserialize, Deserializer, Serialize,
     de::{DeserializeOwned, Error},
@@ -12,6 +12,12 @@ use serde_json::{Map, Value, value::RawValue};
 #[error("{0}")]
 pub struct InvalidJson(String);
 
+impl From<JsonFault> for InvalidJson {
+    fn from(fault: JsonFault) -> Self {
+        Self(describe(&fault.path(), &fault.message))
+    }
+}
+
 /// Reads a JSON object.
 pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, InvalidJson> {
     let text = std::str::from_utf8(body)
@@ -19,24 +25,17 @@ pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, InvalidJson> {
     if !text.trim_ascii_start().starts_with('{') {
         return Err(InvalidJson("the body must be a JSON object".to_owned()));
     }
-    let mut json = serde_json::Deserializer::from_str(text);
-    let value = interpret(&mut json)?;
-    json.end().map_err(|error| InvalidJson(format!("the body goes on after its end: {error}")))?;
-    Ok(value)
+    Ok(located_json::read(text)?)
 }
 
-/// Reads a JSON value that is parsed already, or a deserializer of JSON text.
-pub fn interpret<'de, T: Deserialize<'de>>(
-    json: impl Deserializer<'de, Error = serde_json::Error>,
-) -> Result<T, InvalidJson> {
-    locate(json).map_err(|error| InvalidJson(describe(&error.path().to_string(), &error.into_inner().to_string())))
+/// Reads a JSON value that is parsed already.
+pub fn interpret<T: DeserializeOwned>(json: &Value) -> Result<T, InvalidJson> {
+    Ok(locate(json)?)
 }
 
 /// Like [`interpret`], for a caller that words the error itself.
-pub fn locate<'de, T: Deserialize<'de>>(
-    json: impl Deserializer<'de, Error = serde_json::Error>,
-) -> Result<T, serde_path_to_error::Error<serde_json::Error>> {
-    serde_path_to_error::deserialize(Strict(json))
+pub fn locate<T: DeserializeOwned>(json: &Value) -> Result<T, JsonFault> {
+    located_json::read(&json.to_string())
 }
 
 /// Puts `fields` over a record and reads the result as `T`. Null removes a field that the record has; a null for any
@@ -50,7 +49,7 @@ pub fn patched<T: DeserializeOwned>(record: &impl Serialize, fields: Map<String,
             kept.insert(field, value);
         }
     }
-    interpret(Value::Object(kept))
+    interpret(&Value::Object(kept))
 }
 
 /// Reads an event's payload. Null is refused: whoever wrote it had a value in mind, and it would pass for an absent field.
@@ -68,7 +67,7 @@ pub fn payload<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<
 
 /// Joins the path of a field and its fault. At the top level there is no path, and serde's text names the missing field.
 pub fn describe(path: &str, reason: &str) -> String {
-    if path == "." || path == "?" { reason.to_owned() } else { format!("`{path}`: {reason}") }
+    if path.is_empty() { reason.to_owned() } else { format!("`{path}`: {reason}") }
 }
 
 #[cfg(test)]

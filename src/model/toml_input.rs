@@ -2,10 +2,12 @@
 //!
 //! The values are read as those of JSON, so that each type has code for one format instead of two.
 
-use super::json_input::{describe, locate};
+use super::{
+    json_input::{describe, locate},
+    located_json::{JsonFault, PathStep},
+};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Number, Value};
-use serde_path_to_error::Segment;
 use std::{borrow::Cow, fmt};
 use toml::{
     Spanned,
@@ -23,9 +25,8 @@ pub struct InvalidToml {
 
 impl InvalidToml {
     /// The error for a value that does not fit, without its line.
-    fn of(error: serde_path_to_error::Error<serde_json::Error>) -> Self {
-        let path = error.path().to_string();
-        let message = describe(&path, &in_terms_of_toml(&error.into_inner().to_string()));
+    fn of(fault: &JsonFault) -> Self {
+        let message = describe(&fault.path(), &in_terms_of_toml(&fault.message));
         Self { position: TomlPosition::Unknown, message }
     }
 }
@@ -44,9 +45,9 @@ enum TomlPosition {
 ///
 /// Fails if the text is not TOML, or its values do not fit `T`.
 pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, InvalidToml> {
-    locate(Value::Object(table(text)?)).map_err(|error| {
-        let line = line_at(text, error.path().iter().map_while(step));
-        InvalidToml { position: line.map_or(TomlPosition::Unknown, TomlPosition::Line), ..InvalidToml::of(error) }
+    locate(&Value::Object(table(text)?)).map_err(|fault| {
+        let line = line_at(text, fault.path.iter().map(step));
+        InvalidToml { position: line.map_or(TomlPosition::Unknown, TomlPosition::Line), ..InvalidToml::of(&fault) }
     })
 }
 
@@ -56,7 +57,7 @@ pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, InvalidToml> {
 ///
 /// Fails if they do not fit `T`. The error has no line.
 pub fn read<T: DeserializeOwned>(values: Map<String, Value>) -> Result<T, InvalidToml> {
-    locate(Value::Object(values)).map_err(InvalidToml::of)
+    locate(&Value::Object(values)).map_err(|fault| InvalidToml::of(&fault))
 }
 
 /// Reads the values of a TOML document as those of JSON, a date or a time as a string.
@@ -133,13 +134,10 @@ fn value(spanned: &Spanned<DeValue<'_>>) -> Result<Value, NumberFault> {
     })
 }
 
-/// A step of a path: a key, or the number of an item.
-fn step(segment: &Segment) -> Option<Cow<'_, str>> {
-    match segment {
-        Segment::Map { key } => Some(key.into()),
-        Segment::Enum { variant } => Some(variant.into()),
-        Segment::Seq { index } => Some(index.to_string().into()),
-        Segment::Unknown => None,
+fn step(step: &PathStep) -> Cow<'_, str> {
+    match step {
+        PathStep::Key(key) => key.into(),
+        PathStep::Index(index) => index.to_string().into(),
     }
 }
 

@@ -251,7 +251,7 @@ impl Config {
         toml_input::parse::<Self>(&text).map_err(at)?;
         let mut table = toml_input::table(&text).map_err(at)?;
         overlay_environment(&mut table, &default_table(), "SVC", &environment)?;
-        let config: Self = json_input::interpret(Value::Object(table))
+        let config: Self = json_input::interpret(&Value::Object(table))
             .map_err(|error| ConfigError::Environment { name: "SVC_*".to_owned(), reason: error.to_string() })?;
         config.check()?;
         Ok(config)
@@ -380,7 +380,7 @@ fn overlay_environment(
         for section in prefix.split('_').skip(1).collect::<Vec<_>>().into_iter().rev() {
             alone = Map::from_iter([(section.to_lowercase(), alone.into())]);
         }
-        json_input::locate::<Config>(Value::Object(alone)).map_err(|error| bad(&error.into_inner().to_string()))?;
+        json_input::locate::<Config>(&Value::Object(alone)).map_err(|fault| bad(&fault.message))?;
         table.insert(key.clone(), value);
     }
     Ok(())

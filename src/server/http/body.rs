@@ -1,12 +1,10 @@
-//! Reads bodies and query strings, with errors that name the field.
+//! Reads bodies.
 
 use super::error::ApiError;
-use crate::model::json_input::describe;
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::{Stream, StreamExt};
 use http_body_util::LengthLimitError;
 use hyper::header::{CONTENT_TYPE, HeaderMap};
-use serde::de::DeserializeOwned;
 use std::{error::Error, pin::Pin, time::Duration};
 
 /// Time for a body to arrive.
@@ -35,13 +33,6 @@ pub fn is_json(headers: &HeaderMap) -> bool {
 /// the error.
 pub async fn read(body: &mut BodyStream, limit: usize) -> Result<Bytes, ApiError> {
     tokio::time::timeout(READ_TIMEOUT, collect(body, limit)).await.unwrap_or(Err(ApiError::Timeout))
-}
-
-/// Parses a query string. The error names the parameter that is unknown, repeated, missing or wrong.
-pub fn parse_query<T: DeserializeOwned>(query: &str) -> Result<T, ApiError> {
-    let pairs = serde_urlencoded::Deserializer::new(form_urlencoded::parse(query.as_bytes()));
-    serde_path_to_error::deserialize(pairs)
-        .map_err(|error| ApiError::BadRequest(describe(&error.path().to_string(), &error.into_inner().to_string())))
 }
 
 async fn collect(body: &mut BodyStream, limit: usize) -> Result<Bytes, ApiError> {
@@ -75,24 +66,6 @@ fn is_limit(error: &warp::Error) -> bool {
 mod tests {
     use super::*;
     use futures_util::stream;
-    use serde::Deserialize;
-
-    #[derive(Debug, Deserialize)]
-    #[serde(deny_unknown_fields)]
-    #[allow(dead_code, reason = "only parse errors are checked")]
-    struct LimitQuery {
-        limit: Option<u8>,
-    }
-
-    #[test]
-    fn a_query_string_is_checked_like_a_body() {
-        let error = |query| parse_query::<LimitQuery>(query).unwrap_err().to_string();
-        assert!(error("limit=x").starts_with("`limit`: "), "{}", error("limit=x"));
-        assert!(error("lmit=1").contains("unknown field `lmit`"), "{}", error("lmit=1"));
-        assert!(error("limit=1&limit=2").contains("duplicate field `limit`"));
-        assert_eq!(parse_query::<LimitQuery>("").unwrap().limit, None);
-        assert_eq!(parse_query::<LimitQuery>("limit=7").unwrap().limit, Some(7));
-    }
 
     #[test]
     fn a_content_type_is_json_with_parameters_and_in_capitals_too() {

@@ -2,7 +2,7 @@
 //!
 //! Each input describes itself, so that the OpenAPI document says what the code reads.
 
-use super::{body, error::ApiError, request::ApiRequest};
+use super::{error::ApiError, query, request::ApiRequest};
 use crate::model::json_input;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::DeserializeOwned;
@@ -84,7 +84,7 @@ impl<T: DeserializeOwned + JsonSchema + Send> FromRequest for Query<T> {
     }
 
     async fn from_request(request: &mut ApiRequest) -> Result<Self, ApiError> {
-        body::parse_query(request.uri().query().unwrap_or_default()).map(Self)
+        query::parse(request.uri().query().unwrap_or_default()).map(Self)
     }
 }
 

@@ -33,6 +33,7 @@ mod idle;
 mod metrics_listener;
 mod openapi;
 mod pagination;
+mod query;
 mod request;
 mod response;
 mod route;

@@ -79,7 +79,7 @@ pub async fn replace(
         for (field, value) in &fields {
             whole[field] = value.clone();
         }
-        Ok(json_input::interpret(whole)?)
+        Ok(json_input::interpret(&whole)?)
     })
     .await
 }

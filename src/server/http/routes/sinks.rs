@@ -239,7 +239,7 @@ async fn change(
         }
         let mut spec = kept(&before)?;
         spec.extend(fields.clone());
-        let spec: SinkSpec = json_input::interpret(Value::Object(spec))?;
+        let spec: SinkSpec = json_input::interpret(&Value::Object(spec))?;
         let sink = define(services, caller, spec, Some(before.clone())).await?;
         check_reachable(services, &sink, Some(&before))?;
         if sink.owner == before.owner && sink.spec(Secrets::Shown) == before.spec(Secrets::Shown) {

@@ -200,7 +200,7 @@ async fn change(
         }
         let mut spec = kept(&before)?;
         spec.extend(fields.clone());
-        let spec: SourceSpec = json_input::interpret(Value::Object(spec))?;
+        let spec: SourceSpec = json_input::interpret(&Value::Object(spec))?;
         let source = define(services, caller, spec, Some(&before)).await?;
         let has_same_secrets = source.secrets.read().ok() == before.secrets.read().ok();
         if source.owner == before.owner && has_same_secrets && source.spec() == before.spec() {
