@@ -22,7 +22,7 @@ pub(super) use read::{Mutability, push, read_into};
 pub(super) use write::{write, write_raw};
 
 use crate::model::json_text;
-use mlua::{Lua, Table, Value};
+use mlua::{Lua, Table, Value, ffi};
 use serde_json::value::RawValue;
 
 /// The most values in one document.
@@ -94,6 +94,20 @@ pub(super) fn prepare(lua: &Lua) -> mlua::Result<()> {
     metatable.raw_set("__metatable", "array")?;
     metatable.set_readonly(true);
     lua.set_named_registry_value(ARRAY, metatable)
+}
+
+/// Makes the table on top of the stack an array.
+///
+/// # Safety
+///
+/// The call is protected, as [`Lua::exec_raw`] does it, and there is room for one more value on the stack.
+pub(super) unsafe fn mark_array(state: *mut ffi::lua_State) {
+    // SAFETY: the caller keeps the conditions.
+    unsafe {
+        ffi::lua_pushlstring(state, ARRAY.as_ptr().cast(), ARRAY.len());
+        ffi::lua_rawget(state, ffi::LUA_REGISTRYINDEX);
+        ffi::lua_setmetatable(state, -2);
+    }
 }
 
 /// The metatable of arrays.

@@ -3,7 +3,7 @@
 //! The values are built on the stack of the Lua state, in one protected call for the whole text: each call of its own would
 //! cost more than the value.
 
-use super::{CHECK_EVERY, JsonError, MAX_BYTES, MAX_DEPTH, MAX_EXACT, MAX_NODES, array_metatable};
+use super::{CHECK_EVERY, JsonError, MAX_BYTES, MAX_DEPTH, MAX_EXACT, MAX_NODES, mark_array};
 use crate::scripting::lua::limits;
 use mlua::{IntoLua, Lua, Table, ffi};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -20,14 +20,12 @@ const STACK_PER_TABLE: c_int = 4;
 /// The value is not returned, because an integer past 2^53 exists only inside the Lua state: on its way through Rust it
 /// would become a float.
 pub fn read_into(lua: &Lua, json: &str, table: &Table, key: impl IntoLua) -> Result<(), JsonError> {
-    let array = array_metatable(lua).map_err(JsonError::Lua)?;
     let mut read = Ok(());
-    // SAFETY: the stack has the table, the key and the metatable, and nothing is left on it. An error of Lua unwinds through
+    // SAFETY: the stack has the table and the key, and nothing is left on it. An error of Lua unwinds through
     // the closure, which owns nothing.
     let called = unsafe {
-        lua.exec_raw::<()>((table, key, array), |state| {
-            ffi::lua_pushvalue(state, 2);
-            read = push(lua, state, 3, json, None, Mutability::Writable);
+        lua.exec_raw::<()>((table, key), |state| {
+            read = push(lua, state, json, None, Mutability::Writable);
             if read.is_ok() {
                 ffi::lua_rawset(state, 1);
             }
@@ -50,23 +48,21 @@ pub enum Mutability {
 ///
 /// # Safety
 ///
-/// The call is protected, as [`Lua::exec_raw`] does it, and `array` is the index of the metatable of arrays.
+/// The call is protected, as [`Lua::exec_raw`] does it.
 pub unsafe fn push(
     lua: &Lua,
     state: *mut ffi::lua_State,
-    array: c_int,
     json: &str,
     fields: Option<&[Box<str>]>,
     mutability: Mutability,
 ) -> Result<(), JsonError> {
-    JsonReader { lua, state, array, mutability, fields, nodes: 0, depth: 0, failure: None }.read(json)
+    JsonReader { lua, state, mutability, fields, nodes: 0, depth: 0, failure: None }.read(json)
 }
 
 struct JsonReader<'a> {
     lua: &'a Lua,
     /// The stack has room for one more value, and for [`STACK_PER_TABLE`] in each table.
     state: *mut ffi::lua_State,
-    array: c_int,
     mutability: Mutability,
     /// The fields of the outermost object that are read; `None` if all are.
     fields: Option<&'a [Box<str>]>,
@@ -199,10 +195,7 @@ impl<'de> Visitor<'de> for ValueSeed<'_, '_> {
             index += 1;
             unsafe { ffi::lua_rawseti(reader.state, -2, index) };
         }
-        unsafe {
-            ffi::lua_pushvalue(reader.state, reader.array);
-            ffi::lua_setmetatable(reader.state, -2);
-        }
+        unsafe { mark_array(reader.state) };
         reader.end_table();
         Ok(())
     }
@@ -299,11 +292,11 @@ mod tests {
             ("{}", "{}"),
             ("\"b\"", "\"b\""),
         ] {
-            let (holder, array) = (lua.create_table().unwrap(), array_metatable(&lua).unwrap());
-            // SAFETY: the stack has the table and the metatable, and nothing is left on it.
+            let holder = lua.create_table().unwrap();
+            // SAFETY: the stack has the table, and nothing is left on it.
             let pushed = unsafe {
-                lua.exec_raw::<()>((&holder, array), |state| {
-                    push(&lua, state, 2, json, Some(&["a".into(), "ab".into()]), Mutability::Writable).unwrap();
+                lua.exec_raw::<()>(&holder, |state| {
+                    push(&lua, state, json, Some(&["a".into(), "ab".into()]), Mutability::Writable).unwrap();
                     ffi::lua_rawsetfield(state, 1, c"value".as_ptr());
                     ffi::lua_settop(state, 0);
                 })

@@ -19,13 +19,12 @@ pub(super) fn fill_event(
     fields: &EventFields,
     data_use: &DataUse,
 ) -> Result<(), json::JsonError> {
-    let array = json::array_metatable(lua).map_err(json::JsonError::Lua)?;
     let mut filled = Ok(());
-    // SAFETY: the stack has the environment and the metatable of arrays, and nothing is left on it. An error of Lua unwinds
-    // through the closure, which owns nothing.
+    // SAFETY: the stack has the environment, and nothing is left on it. An error of Lua unwinds through the closure, which owns
+    // nothing.
     let called = unsafe {
-        lua.exec_raw::<()>((environment, array), |state| {
-            let tables = StackTables::new(lua, state, 2, Mutability::Writable);
+        lua.exec_raw::<()>(environment, |state| {
+            let tables = StackTables::new(lua, state, Mutability::Writable);
             filled = tables.fill_environment(1, fields, data_use);
             ffi::lua_settop(state, 0);
         })
@@ -69,17 +68,14 @@ pub(super) fn filter_arguments(
     fields: &EventFields,
     data_use: &DataUse,
 ) -> Result<[Table; 3], json::JsonError> {
-    let array = json::array_metatable(lua).map_err(json::JsonError::Lua)?;
     let mut pushed = Ok(());
-    // SAFETY: the stack has the metatable of arrays, and the three tables are left on it. An error of Lua unwinds through the
-    // closure, which owns nothing.
+    // SAFETY: the three tables are left on the stack. An error of Lua unwinds through the closure, which owns nothing.
     let called = unsafe {
-        lua.exec_raw::<(Option<Table>, Option<Table>, Option<Table>)>(array, |state| {
-            let tables = StackTables::new(lua, state, 1, Mutability::Frozen);
+        lua.exec_raw::<(Option<Table>, Option<Table>, Option<Table>)>((), |state| {
+            let tables = StackTables::new(lua, state, Mutability::Frozen);
             pushed = tables.push_filter_arguments(fields, data_use);
-            match &pushed {
-                Ok(()) => ffi::lua_remove(state, 1),
-                Err(_) => ffi::lua_settop(state, 0),
+            if pushed.is_err() {
+                ffi::lua_settop(state, 0);
             }
         })
     };
@@ -94,8 +90,6 @@ pub(super) fn filter_arguments(
 struct StackTables<'a> {
     lua: &'a Lua,
     state: *mut ffi::lua_State,
-    /// The place of the metatable of arrays.
-    array_metatable: c_int,
     /// Whether a program may change the tables.
     mutability: Mutability,
 }
@@ -104,9 +98,9 @@ struct StackTables<'a> {
 impl<'a> StackTables<'a> {
     /// # Safety
     ///
-    /// The tables are made inside a protected call, as [`Lua::exec_raw`] makes it, and the metatable of arrays is at its place.
-    unsafe fn new(lua: &'a Lua, state: *mut ffi::lua_State, array_metatable: c_int, mutability: Mutability) -> Self {
-        Self { lua, state, array_metatable, mutability }
+    /// The tables are made inside a protected call, as [`Lua::exec_raw`] makes it.
+    unsafe fn new(lua: &'a Lua, state: *mut ffi::lua_State, mutability: Mutability) -> Self {
+        Self { lua, state, mutability }
     }
 
     /// Puts `event`, `space`, `actor` and `custom` into the table at this place.
@@ -182,7 +176,7 @@ impl<'a> StackTables<'a> {
             DataUse::Whole => None,
             DataUse::Fields(names) => Some(&names[..]),
         };
-        unsafe { json::push(self.lua, self.state, self.array_metatable, &fields.data, names, self.mutability)? };
+        unsafe { json::push(self.lua, self.state, &fields.data, names, self.mutability)? };
         self.put(c"data");
         Ok(())
     }
@@ -216,10 +210,7 @@ impl<'a> StackTables<'a> {
 
     /// Ends the table on top of the stack, which is an array.
     fn end_array(&self) {
-        unsafe {
-            ffi::lua_pushvalue(self.state, self.array_metatable);
-            ffi::lua_setmetatable(self.state, -2);
-        }
+        unsafe { json::mark_array(self.state) };
         self.end();
     }
 
