@@ -10,18 +10,18 @@ use std::{borrow::Cow, cell::RefCell, fmt, iter, str::FromStr};
 
 /// Parses a query string. The error names the parameter that is unknown, repeated, missing or wrong.
 pub fn parse<T: DeserializeOwned>(query: &str) -> Result<T, ApiError> {
-    let current = RefCell::new(Cow::Borrowed(""));
+    let current_name = RefCell::new(Cow::Borrowed(""));
     let pairs = form_urlencoded::parse(query.as_bytes()).map(|(name, value)| {
-        current.replace(name.clone());
+        current_name.replace(name.clone());
         (name, QueryValue(value))
     });
     // A missing parameter is found after the last one.
     let end = iter::from_fn(|| {
-        current.take();
+        current_name.take();
         None
     });
     T::deserialize(MapDeserializer::new(pairs.chain(end)))
-        .map_err(|error: Error| ApiError::BadRequest(describe(&current.borrow(), &error.to_string())))
+        .map_err(|error: Error| ApiError::BadRequest(describe(&current_name.borrow(), &error.to_string())))
 }
 
 /// The text of a parameter, read as the type that is asked for.
@@ -108,7 +108,8 @@ mod tests {
         assert!(error("limit=1&limit=2").contains("duplicate field `limit`"));
         assert_eq!(parse::<LimitQuery>("").unwrap().limit, None);
         assert_eq!(parse::<LimitQuery>("limit=7").unwrap().limit, Some(7));
-        assert_eq!(parse::<LimitQuery>("name=a%20b+c&limit=7").unwrap().name, "a b c");
+        assert!(error("limit=").starts_with("`limit`: "), "{}", error("limit="));
+        assert_eq!(parse::<LimitQuery>("name=a%20b+c%ff&limit=7").unwrap().name, "a b c\u{fffd}");
     }
 
     #[test]

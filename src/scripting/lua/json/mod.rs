@@ -96,7 +96,7 @@ pub(super) fn prepare(lua: &Lua) -> mlua::Result<()> {
     lua.set_named_registry_value(ARRAY, metatable)
 }
 
-/// Makes the table on top of the stack an array.
+/// Sets the metatable of arrays on the table on top of the stack.
 ///
 /// # Safety
 ///

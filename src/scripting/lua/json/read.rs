@@ -21,8 +21,8 @@ const STACK_PER_TABLE: c_int = 4;
 /// would become a float.
 pub fn read_into(lua: &Lua, json: &str, table: &Table, key: impl IntoLua) -> Result<(), JsonError> {
     let mut read = Ok(());
-    // SAFETY: the stack has the table and the key, and nothing is left on it. An error of Lua unwinds through
-    // the closure, which owns nothing.
+    // SAFETY: the stack has the table and the key, and nothing is left on it. An error of Lua unwinds through the closure, which
+    // owns nothing.
     let called = unsafe {
         lua.exec_raw::<()>((table, key), |state| {
             read = push(lua, state, json, None, Mutability::Writable);

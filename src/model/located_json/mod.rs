@@ -1,28 +1,30 @@
 //! A deserializer of the JSON that users send. Its errors have the path of the field at fault, and it reads a struct from an
 //! object only: serde also accepts a list, field by field in declaration order, which callers must not come to rely on.
+//! (Serde reads the parts of untagged types itself, and accepts one there.)
 //!
 //! [`read`] splits an object into its fields, each with the text of its value, and reads those one by one in the same way.
-//! So a type is compiled for one deserializer, and not for each layer around another one. The path costs nothing until an
-//! error passes outwards through the fields.
+//! So a type is compiled for one deserializer, and not for each layer around another one. The path is built only when an error is
+//! returned. Each level of a type goes through the text below it once more, and holds its fields at once, so no type may contain
+//! itself. The keys of maps are texts.
 
 use serde::de::{
     self, DeserializeSeed, Deserializer, EnumAccess, Error as _, Expected, MapAccess, SeqAccess, Unexpected,
     VariantAccess, Visitor,
     value::{BorrowedStrDeserializer, CowStrDeserializer, MapDeserializer},
 };
-use serde_json::{Error, de::StrRead, value::RawValue};
+use serde_json::{Error, Value, de::StrRead, value::RawValue};
 use std::{borrow::Cow, cell::RefCell, convert::Infallible, fmt, iter, slice, vec};
 
 /// The error for a value that does not fit its type.
 #[derive(Debug)]
 pub struct JsonFault {
-    /// The way to the value, outermost step first.
+    /// The path to the value, outermost step first.
     pub path: Vec<PathStep>,
     /// The fault; its position too if the text is not JSON.
     pub message: String,
 }
 
-/// A step on the way to a value.
+/// A step of a path.
 #[derive(Debug, PartialEq, Eq)]
 pub enum PathStep {
     Key(String),
@@ -35,12 +37,13 @@ pub enum PathStep {
 ///
 /// Fails if the text is not JSON, or the value does not fit `T`.
 pub fn read<'de, T: de::Deserialize<'de>>(text: &'de str) -> Result<T, JsonFault> {
-    let whole = Whole::split(text).map_err(|error| JsonFault { path: Vec::new(), message: error.to_string() })?;
+    let parts = SplitValue::of(text).map_err(|error| JsonFault { path: Vec::new(), message: error.to_string() })?;
     let path = FaultPath::default();
-    T::deserialize(LocatedJson { text, split: Some(whole), inside_any: false, path: &path }).map_err(|error| {
+    let value = text.trim_matches([' ', '\t', '\n', '\r']);
+    T::deserialize(LocatedJson { text: value, split: Some(parts), inside_any: false, path: &path }).map_err(|error| {
         let mut path = path.0.into_inner();
         path.reverse();
-        JsonFault { path, message: without_position(&error) }
+        JsonFault { path, message: message(text, &error) }
     })
 }
 
@@ -59,18 +62,18 @@ impl JsonFault {
     }
 }
 
-/// The way to the value at fault, innermost step first, filled while its error passes outwards.
+/// The path to the value at fault, innermost step first. Each level adds its step when it returns the error.
 #[derive(Default)]
 struct FaultPath(RefCell<Vec<PathStep>>);
 
 impl FaultPath {
-    fn below<T>(&self, result: Result<T, Error>, step: impl FnOnce() -> PathStep) -> Result<T, Error> {
+    fn add_on_error<T>(&self, result: Result<T, Error>, step: impl FnOnce() -> PathStep) -> Result<T, Error> {
         result.inspect_err(|_| self.0.borrow_mut().push(step()))
     }
 }
 
-/// A value that is one level deep: fields and items are texts.
-enum Whole<'de> {
+/// A value whose fields or items are texts.
+enum SplitValue<'de> {
     Object(Vec<Field<'de>>),
     Array(Vec<&'de RawValue>),
     Scalar,
@@ -81,17 +84,17 @@ struct Field<'de> {
     value: &'de RawValue,
 }
 
-impl<'de> Whole<'de> {
+impl<'de> SplitValue<'de> {
     /// Splits a text that must be one value and nothing else.
-    fn split(text: &'de str) -> Result<Self, Error> {
+    fn of(text: &'de str) -> Result<Self, Error> {
         let mut json = serde_json::Deserializer::from_str(text);
-        let whole = match text.trim_ascii_start().as_bytes().first() {
+        let split = match text.trim_ascii_start().as_bytes().first() {
             Some(b'{') => Self::Object(fields(&mut json)?),
             Some(b'[') => Self::Array(de::Deserialize::deserialize(&mut json)?),
             _ => <&RawValue as de::Deserialize>::deserialize(&mut json).map(|_| Self::Scalar)?,
         };
         json.end().map_err(|error| Error::custom(format_args!("the JSON goes on after its end: {error}")))?;
-        Ok(whole)
+        Ok(split)
     }
 }
 
@@ -120,13 +123,12 @@ fn fields<'de>(json: &mut serde_json::Deserializer<StrRead<'de>>) -> Result<Vec<
     json.deserialize_map(FieldsVisitor)
 }
 
-/// A value to read.
+/// The text of a value, and its parts if it is split already.
 struct LocatedJson<'de, 'p> {
     text: &'de str,
-    /// The value, if it has been split already.
-    split: Option<Whole<'de>>,
-    /// Whether it is part of a value that may have any type, which is not split at each of its levels: a deep value would be
-    /// gone through once for each of them.
+    split: Option<SplitValue<'de>>,
+    /// Whether it is part of a value that may have any type. Such a part is not split: a deep value would be scanned once for each
+    /// level.
     inside_any: bool,
     path: &'p FaultPath,
 }
@@ -136,29 +138,43 @@ impl<'de, 'p> LocatedJson<'de, 'p> {
         Self { text: value.get(), split: None, inside_any, path }
     }
 
-    fn whole(&mut self) -> Result<Whole<'de>, Error> {
-        self.split.take().map_or_else(|| Whole::split(self.text), Ok)
+    fn take_split(&mut self) -> Result<SplitValue<'de>, Error> {
+        self.split.take().map_or_else(|| SplitValue::of(self.text), Ok)
     }
 
     fn starts_with(&self, byte: u8) -> bool {
-        self.text.trim_ascii_start().as_bytes().first() == Some(&byte)
+        self.text.as_bytes().first() == Some(&byte)
     }
 
     fn json(&self) -> serde_json::Deserializer<StrRead<'de>> {
         serde_json::Deserializer::from_str(self.text)
     }
 
-    fn object(mut self, inside_any: bool, expected: &dyn Expected) -> Result<LocatedObject<'de, 'p>, Error> {
-        match self.whole()? {
-            Whole::Object(fields) => {
-                Ok(LocatedObject { fields: fields.into_iter(), current: None, inside_any, path: self.path })
-            }
-            _ => Err(invalid_type(self.text, expected)),
+    fn visit_object<V: Visitor<'de>>(
+        mut self,
+        inside_any: bool,
+        visitor: V,
+        expected: Option<&dyn Expected>,
+    ) -> Result<V::Value, Error> {
+        let SplitValue::Object(fields) = self.take_split()? else {
+            return Err(invalid_type(self.text, expected.unwrap_or(&visitor)));
+        };
+        let count = fields.len();
+        let mut object = LocatedObject { fields: fields.into_iter(), current: None, inside_any, path: self.path };
+        let value = visitor.visit_map(&mut object)?;
+        match object.fields.len() {
+            0 => Ok(value),
+            _ => Err(Error::invalid_length(count, &"fewer elements in map")),
         }
     }
 
+    /// Reads a struct. The expectation is the JSON that the sender must write, not the Rust type.
+    fn visit_struct<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.visit_object(false, visitor, Some(&"an object"))
+    }
+
     fn visit_array<V: Visitor<'de>>(mut self, inside_any: bool, visitor: V) -> Result<V::Value, Error> {
-        let Whole::Array(items) = self.whole()? else { return Err(invalid_type(self.text, &visitor)) };
+        let SplitValue::Array(items) = self.take_split()? else { return Err(invalid_type(self.text, &visitor)) };
         let mut array = LocatedArray { items: items.iter(), index: 0, inside_any, path: self.path };
         let value = visitor.visit_seq(&mut array)?;
         match array.items.len() {
@@ -188,7 +204,7 @@ impl<'de> Deserializer<'de> for LocatedJson<'de, '_> {
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match self.inside_any {
-            false if self.starts_with(b'{') => visitor.visit_map(self.object(true, &"an object")?),
+            false if self.starts_with(b'{') => self.visit_object(true, visitor, None),
             false if self.starts_with(b'[') => self.visit_array(true, visitor),
             _ => self.json().deserialize_any(visitor),
         }
@@ -204,13 +220,11 @@ impl<'de> Deserializer<'de> for LocatedJson<'de, '_> {
         _fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Error> {
-        // The JSON that the sender must write, not the Rust type.
-        visitor.visit_map(self.object(false, &"an object")?)
+        self.visit_struct(visitor)
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        let object = self.object(false, &visitor)?;
-        visitor.visit_map(object)
+        self.visit_object(false, visitor, None)
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
@@ -251,13 +265,14 @@ impl<'de> Deserializer<'de> for LocatedJson<'de, '_> {
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Error> {
-        match self.whole()? {
-            Whole::Object(fields) => match <[Field<'_>; 1]>::try_from(fields) {
+        match self.take_split()? {
+            SplitValue::Object(fields) => match <[Field<'_>; 1]>::try_from(fields) {
                 Ok([Field { key, value }]) => visitor.visit_enum(LocatedVariant { key, value, path: self.path }),
                 Err(_) => Err(Error::invalid_value(Unexpected::Map, &"map with a single key")),
             },
-            Whole::Scalar if self.starts_with(b'"') => {
-                FieldKey(serde_json::from_str::<String>(self.text)?.into()).deserialize_enum(name, variants, visitor)
+            SplitValue::Scalar if self.starts_with(b'"') => {
+                let variant = serde_json::from_str::<String>(self.text)?;
+                CowStrDeserializer::new(variant.into()).deserialize_enum(name, variants, visitor)
             }
             _ => Err(invalid_type(self.text, &"string or map")),
         }
@@ -283,7 +298,7 @@ impl<'de> MapAccess<'de> for LocatedObject<'de, '_> {
     fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Error> {
         let Some(Field { key, value }) = self.fields.next() else { return Ok(None) };
         let read = seed.deserialize(FieldKey(key.clone()));
-        let read = self.path.below(read, || PathStep::Key(key.clone().into_owned()))?;
+        let read = self.path.add_on_error(read, || PathStep::Key(key.clone().into_owned()))?;
         self.current = Some(Field { key, value });
         Ok(Some(read))
     }
@@ -291,7 +306,7 @@ impl<'de> MapAccess<'de> for LocatedObject<'de, '_> {
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Error> {
         let Field { key, value } = self.current.take().expect("a visitor reads a key before its value");
         let read = seed.deserialize(LocatedJson::of(value, self.inside_any, self.path));
-        self.path.below(read, || PathStep::Key(key.into_owned()))
+        self.path.add_on_error(read, || PathStep::Key(key.into_owned()))
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -315,7 +330,7 @@ impl<'de> SeqAccess<'de> for LocatedArray<'_, 'de, '_> {
         let index = self.index;
         self.index += 1;
         let read = seed.deserialize(LocatedJson::of(item, self.inside_any, self.path));
-        self.path.below(read, || PathStep::Index(index)).map(Some)
+        self.path.add_on_error(read, || PathStep::Index(index)).map(Some)
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -333,7 +348,7 @@ struct LocatedVariant<'de, 'p> {
 impl<'de, 'p> LocatedVariant<'de, 'p> {
     fn content<T>(self, read: impl FnOnce(LocatedJson<'de, 'p>) -> Result<T, Error>) -> Result<T, Error> {
         let content = read(LocatedJson::of(self.value, false, self.path));
-        self.path.below(content, || PathStep::Key(self.key.into_owned()))
+        self.path.add_on_error(content, || PathStep::Key(self.key.into_owned()))
     }
 }
 
@@ -362,7 +377,7 @@ impl<'de> VariantAccess<'de> for LocatedVariant<'de, '_> {
     }
 
     fn struct_variant<V: Visitor<'de>>(self, _fields: &'static [&'static str], visitor: V) -> Result<V::Value, Error> {
-        self.content(|content| visitor.visit_map(content.object(false, &"an object")?))
+        self.content(|content| content.visit_struct(visitor))
     }
 }
 
@@ -418,163 +433,18 @@ fn invalid_type(text: &str, expected: &dyn Expected) -> Error {
     error
 }
 
-/// The message of an error, without its position, which is one in the text of a part.
-fn without_position(error: &Error) -> String {
+/// The message of an error that was found in a part of the text. A position in that part is removed; if the part is not JSON
+/// (a number is out of range, say), the message has the position in the whole text.
+fn message(text: &str, error: &Error) -> String {
+    if !error.is_data()
+        && let Err(whole) = serde_json::from_str::<Value>(text)
+    {
+        return whole.to_string();
+    }
     let message = error.to_string();
     let position = format!(" at line {} column {}", error.line(), error.column());
     message.strip_suffix(&position).map_or(message.clone(), str::to_owned)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde::Deserialize;
-    use serde_json::{Value, json};
-    use std::collections::BTreeMap;
-
-    #[derive(Debug, Deserialize, PartialEq)]
-    #[serde(deny_unknown_fields)]
-    struct TestOrder {
-        name: String,
-        #[serde(default)]
-        items: Vec<TestItem>,
-        #[serde(default)]
-        labels: BTreeMap<TestName, Option<u8>>,
-        #[serde(default)]
-        action: Option<TestAction>,
-        #[serde(default)]
-        either: Option<TestEither>,
-        #[serde(default)]
-        any: Value,
-    }
-
-    #[derive(Debug, Deserialize, PartialEq)]
-    struct TestItem {
-        count: u32,
-        #[serde(default)]
-        pair: (bool, f64),
-    }
-
-    #[derive(Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
-    struct TestName(String);
-
-    #[derive(Debug, Deserialize, PartialEq)]
-    #[serde(rename_all = "snake_case")]
-    enum TestAction {
-        Stop,
-        Wait(u8),
-        Move(u8, u8),
-        Call { method: String },
-    }
-
-    #[derive(Debug, Deserialize, PartialEq)]
-    #[serde(untagged)]
-    enum TestEither {
-        Number(u8),
-        Item(TestItem),
-    }
-
-    fn fault(json: &Value) -> (String, String) {
-        let fault = read::<TestOrder>(&json.to_string()).unwrap_err();
-        (fault.path(), fault.message)
-    }
-
-    #[test]
-    fn a_text_is_read_as_serde_json_reads_it() {
-        for text in [
-            r#" { "name" : "a" } "#,
-            r#"{"name":"é\u0041\n","items":[{"count":1,"pair":[true,0.5]},{"count":2,"extra":[{}]}]}"#,
-            r#"{"n\u0061me":"a","labels":{"x":1,"y":null},"any":{"deep":[[[{"a":[1,-1,1.5,null]}]]]}}"#,
-            r#"{"name":"a","action":"stop","any":[[],{}]}"#,
-            r#"{"name":"a","action":{"wait":3},"either":7}"#,
-            r#"{"name":"a","action":{"move":[1,2]},"either":{"count":4}}"#,
-            r#"{"name":"a","action":{"call":{"method":"m"}},"either":null}"#,
-        ] {
-            assert_eq!(read::<TestOrder>(text).unwrap(), serde_json::from_str(text).unwrap(), "{text}");
-        }
-        let raw = read::<BTreeMap<String, Box<RawValue>>>(r#"{"a": {"b" : 1.0}, "c":[ 1 ]}"#).unwrap();
-        assert_eq!((raw["a"].get(), raw["c"].get()), (r#"{"b" : 1.0}"#, "[ 1 ]"));
-    }
-
-    #[test]
-    fn a_fault_has_the_path_of_its_value_and_no_position() {
-        for (json, path, message) in [
-            (json!({"name": 7}), "name", "invalid type: integer `7`, expected a string"),
-            (json!({"name": {}}), "name", "invalid type: map, expected a string"),
-            (
-                json!({"name": "a", "items": [{"count": 1}, {"count": -1}]}),
-                "items[1].count",
-                "invalid value: integer `-1`, expected u32",
-            ),
-            (json!({"name": "a", "items": [{}]}), "items[0]", "missing field `count`"),
-            (
-                json!({"name": "a", "items": [{"count": 1, "pair": [true]}]}),
-                "items[0].pair",
-                "invalid length 1, expected a tuple of size 2",
-            ),
-            (
-                json!({"name": "a", "items": [{"count": 1, "pair": [true, 1, 2]}]}),
-                "items[0].pair",
-                "invalid length 3, expected fewer elements in array",
-            ),
-            (json!({"name": "a", "items": {"count": 1}}), "items", "invalid type: map, expected a sequence"),
-            (json!({"name": "a", "items": 1.5}), "items", "invalid type: floating point `1.5`, expected a sequence"),
-            (json!({"name": "a", "labels": {"x": 1, "y": "z"}}), "labels.y", "invalid type: string \"z\", expected u8"),
-            (json!({"name": "a", "labels": []}), "labels", "invalid type: sequence, expected a map"),
-            (
-                json!({"name": "a", "action": "go"}),
-                "action",
-                "unknown variant `go`, expected one of `stop`, `wait`, `move`, `call`",
-            ),
-            (
-                json!({"name": "a", "action": null, "extra": 1}),
-                "extra",
-                "unknown field `extra`, expected one of `name`, `items`, `labels`, `action`, `either`, `any`",
-            ),
-            (json!({"name": "a", "action": 5}), "action", "invalid type: integer `5`, expected string or map"),
-            (json!({"name": "a", "action": {}}), "action", "invalid value: map, expected map with a single key"),
-            (
-                json!({"name": "a", "action": {"call": {"method": []}}}),
-                "action.call.method",
-                "invalid type: sequence, expected a string",
-            ),
-            (
-                json!({"name": "a", "action": {"call": ["m"]}}),
-                "action.call",
-                "invalid type: sequence, expected an object",
-            ),
-            (json!({"name": "a", "action": {"wait": 300}}), "action.wait", "invalid value: integer `300`, expected u8"),
-            (
-                json!({"name": "a", "either": "x"}),
-                "either",
-                "data did not match any variant of untagged enum TestEither",
-            ),
-            (json!(["a"]), "", "invalid type: sequence, expected an object"),
-            (json!(null), "", "invalid type: null, expected an object"),
-            (json!({}), "", "missing field `name`"),
-        ] {
-            assert_eq!(fault(&json), (path.to_owned(), message.to_owned()), "{json}");
-        }
-    }
-
-    #[test]
-    fn a_text_that_is_not_json_is_refused_with_its_position() {
-        let message = |text| read::<TestOrder>(text).unwrap_err().message;
-        assert_eq!(message("{\"name\":\n \"a\",,}"), "key must be a string at line 2 column 6");
-        assert_eq!(
-            message("{\"name\":\"a\"}}"),
-            "the JSON goes on after its end: trailing characters at line 1 column 13"
-        );
-        assert_eq!(message(""), "EOF while parsing a value at line 1 column 0");
-        assert_eq!(message("{\"name\":\"a\",\"items\":[{\"count\":1]}"), "expected `,` or `}` at line 1 column 32");
-        assert_eq!(message(r#"{"name":"\ud800"}"#), "unexpected end of hex escape");
-    }
-
-    #[test]
-    fn a_value_of_any_type_may_be_as_deep_as_serde_json_allows() {
-        let deep = |levels: usize| format!(r#"{{"name":"a","any":{}1{}}}"#, "[".repeat(levels), "]".repeat(levels));
-        assert!(read::<TestOrder>(&deep(120)).is_ok());
-        let refused = read::<TestOrder>(&deep(100_000)).unwrap_err();
-        assert_eq!((refused.path().as_str(), refused.message.as_str()), ("any[0]", "recursion limit exceeded"));
-    }
-}
+mod tests;
