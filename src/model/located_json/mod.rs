@@ -74,12 +74,12 @@ impl FaultPath {
 
 /// A value whose fields or items are texts.
 enum SplitValue<'de> {
-    Object(Vec<Field<'de>>),
+    Object(Vec<SplitField<'de>>),
     Array(Vec<&'de RawValue>),
     Scalar,
 }
 
-struct Field<'de> {
+struct SplitField<'de> {
     key: Cow<'de, str>,
     value: &'de RawValue,
 }
@@ -98,11 +98,11 @@ impl<'de> SplitValue<'de> {
     }
 }
 
-fn fields<'de>(json: &mut serde_json::Deserializer<StrRead<'de>>) -> Result<Vec<Field<'de>>, Error> {
+fn fields<'de>(json: &mut serde_json::Deserializer<StrRead<'de>>) -> Result<Vec<SplitField<'de>>, Error> {
     struct FieldsVisitor;
 
     impl<'de> Visitor<'de> for FieldsVisitor {
-        type Value = Vec<Field<'de>>;
+        type Value = Vec<SplitField<'de>>;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("an object")
@@ -111,7 +111,7 @@ fn fields<'de>(json: &mut serde_json::Deserializer<StrRead<'de>>) -> Result<Vec<
         fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Self::Value, A::Error> {
             let mut fields = Vec::new();
             while let Some(Key(key)) = object.next_key()? {
-                fields.push(Field { key, value: object.next_value()? });
+                fields.push(SplitField { key, value: object.next_value()? });
             }
             Ok(fields)
         }
@@ -266,8 +266,8 @@ impl<'de> Deserializer<'de> for LocatedJson<'de, '_> {
         visitor: V,
     ) -> Result<V::Value, Error> {
         match self.take_split()? {
-            SplitValue::Object(fields) => match <[Field<'_>; 1]>::try_from(fields) {
-                Ok([Field { key, value }]) => visitor.visit_enum(LocatedVariant { key, value, path: self.path }),
+            SplitValue::Object(fields) => match <[SplitField<'_>; 1]>::try_from(fields) {
+                Ok([SplitField { key, value }]) => visitor.visit_enum(LocatedVariant { key, value, path: self.path }),
                 Err(_) => Err(Error::invalid_value(Unexpected::Map, &"map with a single key")),
             },
             SplitValue::Scalar if self.starts_with(b'"') => {
@@ -285,9 +285,9 @@ impl<'de> Deserializer<'de> for LocatedJson<'de, '_> {
 
 /// The fields of an object.
 struct LocatedObject<'de, 'p> {
-    fields: vec::IntoIter<Field<'de>>,
+    fields: vec::IntoIter<SplitField<'de>>,
     /// The field whose key has been read.
-    current: Option<Field<'de>>,
+    current: Option<SplitField<'de>>,
     inside_any: bool,
     path: &'p FaultPath,
 }
@@ -296,15 +296,15 @@ impl<'de> MapAccess<'de> for LocatedObject<'de, '_> {
     type Error = Error;
 
     fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Error> {
-        let Some(Field { key, value }) = self.fields.next() else { return Ok(None) };
+        let Some(SplitField { key, value }) = self.fields.next() else { return Ok(None) };
         let read = seed.deserialize(FieldKey(key.clone()));
         let read = self.path.add_on_error(read, || PathStep::Key(key.clone().into_owned()))?;
-        self.current = Some(Field { key, value });
+        self.current = Some(SplitField { key, value });
         Ok(Some(read))
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Error> {
-        let Field { key, value } = self.current.take().expect("a visitor reads a key before its value");
+        let SplitField { key, value } = self.current.take().expect("a visitor reads a key before its value");
         let read = seed.deserialize(LocatedJson::of(value, self.inside_any, self.path));
         self.path.add_on_error(read, || PathStep::Key(key.into_owned()))
     }
@@ -419,9 +419,9 @@ impl<'de> Deserializer<'de> for FieldKey<'de> {
 
 /// The error for a value of the wrong type.
 fn invalid_type(text: &str, expected: &dyn Expected) -> Error {
-    struct Refusal<'a>(&'a dyn Expected);
+    struct RefusingVisitor<'a>(&'a dyn Expected);
 
-    impl Visitor<'_> for Refusal<'_> {
+    impl Visitor<'_> for RefusingVisitor<'_> {
         type Value = Infallible;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -429,7 +429,7 @@ fn invalid_type(text: &str, expected: &dyn Expected) -> Error {
         }
     }
 
-    let Err(error) = serde_json::Deserializer::from_str(text).deserialize_any(Refusal(expected));
+    let Err(error) = serde_json::Deserializer::from_str(text).deserialize_any(RefusingVisitor(expected));
     error
 }
 

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 struct TestOrder {
     name: String,
     #[serde(default)]
-    items: Vec<TestItem>,
+    items: Vec<TestOrderItem>,
     #[serde(default)]
     labels: BTreeMap<TestName, Option<u8>>,
     #[serde(default)]
@@ -22,7 +22,7 @@ struct TestOrder {
 }
 
 #[derive(Debug, Deserialize, PartialEq)]
-struct TestItem {
+struct TestOrderItem {
     count: u32,
     #[serde(default)]
     pair: (bool, f64),
@@ -44,7 +44,7 @@ enum TestAction {
 #[serde(untagged)]
 enum TestEither {
     Number(u8),
-    Item(TestItem),
+    Item(TestOrderItem),
 }
 
 fn fault(json: &Value) -> (String, String) {
