@@ -60,7 +60,7 @@ pub use results::{
     BodyFormat, CheckVerdict, FilterVerdict, MethodHandler, ProgramRun, RenderedBody, ScriptRun, ToolRun, TransformRun,
 };
 pub use runtime::Runtime;
-pub(in crate::scripting) use sandbox::{FILTER_BUDGET, FilterState};
+pub(in crate::scripting) use sandbox::{FILTER_BUDGET, FilterArguments, FilterState};
 pub(in crate::scripting) use state_pool::StatePool;
 pub(in crate::scripting) use states::{LuaStates, within};
 pub use verdict::Verdict;

@@ -7,6 +7,7 @@ use super::{
     compile::{CompileError, check_length, compile, without_shebang},
     data_use::DataUse,
     text_template::{self, TemplatePiece},
+    variables::Variables,
 };
 use crate::model::{
     body_template::BodyTemplate,
@@ -36,6 +37,8 @@ pub(in crate::scripting::lua) struct CompiledProgram {
     pub code: ProgramCode,
     /// The fields that it can touch of the data of the event it runs for.
     pub data_use: DataUse,
+    /// The variables that it can touch of a run for an event.
+    pub variables: Variables,
 }
 
 /// The kind of a program, which decides the libraries it gets.
@@ -85,7 +88,10 @@ impl Program {
                 (ProgramCode::Text(pieces), data_use)
             }
         };
-        Ok(Self::new(ProgramKind::Template, ProgramKind::Template.name(), code, data_use))
+        let variables = match template {
+            BodyTemplate::Lua(source) | BodyTemplate::Text(source) => Variables::of(source, &data_use),
+        };
+        Ok(Self::new(ProgramKind::Template, ProgramKind::Template.name(), code, data_use, variables))
     }
 
     /// Compiles a script. `name` is the prefix of the line in its errors: the name of a stored script, else `script`.
@@ -120,7 +126,14 @@ impl Program {
         let bytecode = compile(&format!("local event, space, actor = ... return ({source}\n)"))?;
         // The event is also the first of the arguments that `...` stands for.
         let data_use = if source.contains("...") { DataUse::Whole } else { DataUse::of(source) };
-        Ok(Self::new(ProgramKind::Filter, ProgramKind::Filter.name(), ProgramCode::Chunk(bytecode), data_use))
+        let variables = Variables::of(source, &data_use);
+        Ok(Self::new(
+            ProgramKind::Filter,
+            ProgramKind::Filter.name(),
+            ProgramCode::Chunk(bytecode),
+            data_use,
+            variables,
+        ))
     }
 
     /// Returns true if the program can touch all of an event's data.
@@ -149,19 +162,20 @@ impl Program {
             // It runs for no event.
             _ => DataUse::Whole,
         };
-        Ok(Self::new(kind, name, ProgramCode::Chunk(bytecode), data_use))
+        let variables = Variables::of(source, &data_use);
+        Ok(Self::new(kind, name, ProgramCode::Chunk(bytecode), data_use, variables))
     }
 
     fn file(kind: ProgramKind, name: &str, source: &str) -> Result<Self, CompileError> {
         let bytecode = compile(without_shebang(check_length(source, MAX_SPACE_FILE)?))?;
         // It runs for no event.
-        Ok(Self::new(kind, name, ProgramCode::Chunk(bytecode), DataUse::Whole))
+        Ok(Self::new(kind, name, ProgramCode::Chunk(bytecode), DataUse::Whole, Variables::ALL))
     }
 
-    fn new(kind: ProgramKind, name: &str, code: ProgramCode, data_use: DataUse) -> Self {
+    fn new(kind: ProgramKind, name: &str, code: ProgramCode, data_use: DataUse, variables: Variables) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::new(CompiledProgram { id, kind, name: name.to_owned(), code, data_use }))
+        Self(Arc::new(CompiledProgram { id, kind, name: name.to_owned(), code, data_use, variables }))
     }
 }
 

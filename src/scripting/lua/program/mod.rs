@@ -1,11 +1,13 @@
 //! Lua programs: compiled from source ([`compiled`], [`compile`]), with text templates split into literals and
-//! expressions ([`text_template`]), and what they touch of an event's data ([`data_use`]); [`strings`] finds strings in both.
+//! expressions ([`text_template`]), and what they touch of an event's data ([`data_use`]) and beside it ([`variables`]); [`strings`] finds
+//! strings in both.
 
 mod compile;
 mod compiled;
 mod data_use;
 mod strings;
 mod text_template;
+mod variables;
 
 pub use compile::CompileError;
 pub(super) use compile::{compile_builtin, load};
@@ -13,3 +15,4 @@ pub use compiled::{Capabilities, MAX_SPACE_FILE, Program};
 pub(super) use compiled::{CompiledProgram, ProgramCode, ProgramKind};
 pub(super) use data_use::DataUse;
 pub(super) use text_template::TemplatePiece;
+pub(super) use variables::Variables;

@@ -4,7 +4,10 @@
 //! for all of them. Nothing of a filter is there for the next: the globals, its environment and its arguments are
 //! read-only. A state in which a filter exceeded a limit is thrown away.
 
-use super::{scope, state::Sandbox};
+use super::{
+    scope::{self, FilterArguments},
+    state::Sandbox,
+};
 use crate::{
     model::id_map::IdMap,
     scripting::lua::{
@@ -15,7 +18,7 @@ use crate::{
         json::JsonError,
         limits::{LimitExceeded, RunClock, RunLimits},
         location,
-        program::{self, DataUse, Program, ProgramCode},
+        program::{self, DataUse, Program, ProgramCode, Variables},
         results::FilterVerdict,
     },
 };
@@ -62,14 +65,15 @@ impl FilterState {
     /// Fails if the event's data is over a budget.
     pub fn arguments<'a>(
         &self,
-        filters: impl Iterator<Item = &'a Program>,
+        filters: impl Iterator<Item = &'a Program> + Clone,
         fields: &EventFields,
         clock: &Arc<RunClock>,
-    ) -> Result<[Table; 3], ScriptError> {
+    ) -> Result<FilterArguments, ScriptError> {
         self.sandbox.lua.remove_interrupt();
         self.sandbox.lua.set_app_data(clock.clone());
-        let data_use = DataUse::of_any(filters.map(|filter| &filter.0.data_use));
-        scope::filter_arguments(&self.sandbox.lua, fields, &data_use).map_err(|error| match error {
+        let data_use = DataUse::of_any(filters.clone().map(|filter| &filter.0.data_use));
+        let variables = filters.map(|filter| filter.0.variables).reduce(Variables::or).unwrap_or(Variables::ALL);
+        scope::filter_arguments(&self.sandbox.lua, fields, &data_use, variables).map_err(|error| match error {
             JsonError::Lua(error) => self.sandbox.failed(error, clock, 1),
             other => ScriptError::Data(other),
         })
@@ -83,14 +87,15 @@ impl FilterState {
     pub fn run(
         &mut self,
         program: &Program,
-        arguments: &[Table; 3],
+        arguments: &FilterArguments,
         run: &RunClock,
     ) -> Result<FilterVerdict, LimitExceeded> {
         let limits = RunLimits { cpu: FILTER_BUDGET, wall: FILTER_WALL, memory: self.sandbox.limits.memory };
         let clock = RunClock::new(limits);
         clock.begin_within(run);
         self.interrupt_after_budget(&clock);
-        let call = |function: Function| function.call::<Value>((&arguments[0], &arguments[1], &arguments[2]));
+        let [event, space, actor] = arguments.each_ref().map(Option::as_ref);
+        let call = |function: Function| function.call::<Value>((event, space, actor));
         let returned = self.function(program).and_then(call);
         let returned = returned.map_err(|error| self.sandbox.failed(error, &clock, 1));
         // A filter that caught the error and returned is still over its limit.

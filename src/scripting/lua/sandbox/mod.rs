@@ -11,4 +11,5 @@ mod scope;
 mod state;
 
 pub(in crate::scripting) use filters::{FILTER_BUDGET, FilterState};
+pub(in crate::scripting) use scope::FilterArguments;
 pub(in crate::scripting) use state::Sandbox;

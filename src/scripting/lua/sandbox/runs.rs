@@ -31,7 +31,7 @@ impl Sandbox {
     /// Runs a template.
     pub fn render(&self, input: &EventFields, clock: &Arc<RunClock>) -> Result<RenderedBody, ScriptError> {
         let environment = self.begin_run(clock, RunLog::default(), |environment| {
-            scope::fill_event(&self.lua, environment, input, &self.data_use)
+            scope::fill_event(&self.lua, environment, input, &self.data_use, self.variables)
         })?;
         self.render_in(&environment, clock)
     }
@@ -113,7 +113,7 @@ impl Sandbox {
     /// Runs a script.
     pub async fn run_script(&self, input: &EventFields, clock: &Arc<RunClock>) -> Result<Verdict, ScriptError> {
         let environment = self.begin_run(clock, RunLog::default(), |environment| {
-            scope::fill_event(&self.lua, environment, input, &self.data_use)
+            scope::fill_event(&self.lua, environment, input, &self.data_use, self.variables)
         })?;
         self.lua.set_app_data(FirstVerdict::default());
         let (returned, why) = self.call_script(environment, clock).await?;

@@ -3,12 +3,15 @@
 use crate::scripting::lua::{
     inputs::{CheckedSpace, EventFields, TransformInput},
     json::{self, Mutability},
-    program::DataUse,
+    program::{DataUse, Variables},
 };
 use mlua::{Lua, Table, ffi};
 use std::ffi::{CStr, c_int};
 
-/// Fills the environment of a run for an event, with what the program can touch of its data.
+/// The arguments of filters: `event`, `space` and `actor`. One that no filter touches is absent.
+pub(in crate::scripting) type FilterArguments = [Option<Table>; 3];
+
+/// Fills the environment of a run for an event, with what the program can touch.
 ///
 /// # Errors
 ///
@@ -18,6 +21,7 @@ pub(super) fn fill_event(
     environment: &Table,
     fields: &EventFields,
     data_use: &DataUse,
+    variables: Variables,
 ) -> Result<(), json::JsonError> {
     let mut filled = Ok(());
     // SAFETY: the stack has the environment, and nothing is left on it. An error of Lua unwinds through the closure, which owns
@@ -25,7 +29,7 @@ pub(super) fn fill_event(
     let called = unsafe {
         lua.exec_raw::<()>(environment, |state| {
             let tables = StackTables::new(lua, state, Mutability::Writable);
-            filled = tables.fill_environment(1, fields, data_use);
+            filled = tables.fill_environment(1, fields, data_use, variables);
             ffi::lua_settop(state, 0);
         })
     };
@@ -42,7 +46,7 @@ pub(super) fn fill_batch(lua: &Lua, environment: &Table, batch: &[EventFields]) 
     let events = lua.create_table_with_capacity(batch.len(), 0).map_err(json::JsonError::Lua)?;
     for fields in batch {
         let scope = lua.create_table().map_err(json::JsonError::Lua)?;
-        fill_event(lua, &scope, fields, &DataUse::Whole)?;
+        fill_event(lua, &scope, fields, &DataUse::Whole, Variables::ALL)?;
         let push = || {
             let event: Table = scope.raw_get("event")?;
             for name in ["space", "actor", "custom"] {
@@ -57,8 +61,7 @@ pub(super) fn fill_batch(lua: &Lua, environment: &Table, batch: &[EventFields]) 
     environment.raw_set("events", events).map_err(json::JsonError::Lua)
 }
 
-/// The arguments of filters: `event`, `space` and `actor`, with what the filters can touch of the event's data. All filters of one
-/// event get the same tables, so none may change them.
+/// The arguments of filters, with what the filters can touch. All filters of one event get the same tables, so none may change them.
 ///
 /// # Errors
 ///
@@ -67,21 +70,21 @@ pub(super) fn filter_arguments(
     lua: &Lua,
     fields: &EventFields,
     data_use: &DataUse,
-) -> Result<[Table; 3], json::JsonError> {
+    variables: Variables,
+) -> Result<FilterArguments, json::JsonError> {
     let mut pushed = Ok(());
-    // SAFETY: the three tables are left on the stack. An error of Lua unwinds through the closure, which owns nothing.
+    // SAFETY: the three arguments are left on the stack. An error of Lua unwinds through the closure, which owns nothing.
     let called = unsafe {
         lua.exec_raw::<(Option<Table>, Option<Table>, Option<Table>)>((), |state| {
             let tables = StackTables::new(lua, state, Mutability::Frozen);
-            pushed = tables.push_filter_arguments(fields, data_use);
+            pushed = tables.push_filter_arguments(fields, data_use, variables);
             if pushed.is_err() {
                 ffi::lua_settop(state, 0);
             }
         })
     };
-    let called = called.map_err(json::JsonError::Lua)?;
+    let (event, space, actor) = called.map_err(json::JsonError::Lua)?;
     pushed?;
-    let (Some(event), Some(space), Some(actor)) = called else { unreachable!("three tables were pushed") };
     Ok([event, space, actor])
 }
 
@@ -103,43 +106,62 @@ impl<'a> StackTables<'a> {
         Self { lua, state, mutability }
     }
 
-    /// Puts `event`, `space`, `actor` and `custom` into the table at this place.
+    /// Puts `event`, and those of `space`, `actor` and `custom` that are touched, into the table at this place.
     fn fill_environment(
         &self,
         environment: c_int,
         fields: &EventFields,
         data_use: &DataUse,
+        variables: Variables,
     ) -> Result<(), json::JsonError> {
         let put_in_environment = |name: &CStr| unsafe { ffi::lua_rawsetfield(self.state, environment, name.as_ptr()) };
         self.begin();
-        self.put_identity(fields);
-        self.put_delivery(fields);
+        if variables.event_fields {
+            self.put_identity(fields);
+            self.put_delivery(fields);
+        }
         self.put_data(fields, data_use)?;
         self.end();
         put_in_environment(c"event");
-        self.push_space(fields);
-        put_in_environment(c"space");
-        self.push_actor(fields);
-        put_in_environment(c"actor");
-        self.begin();
-        for (name, value) in &fields.custom {
-            self.push_text(name);
-            self.push_text(value);
-            unsafe { ffi::lua_rawset(self.state, -3) };
+        if variables.space {
+            self.push_space(fields);
+            put_in_environment(c"space");
         }
-        self.end();
-        put_in_environment(c"custom");
+        if variables.actor {
+            self.push_actor(fields);
+            put_in_environment(c"actor");
+        }
+        if variables.custom {
+            self.push_custom(fields);
+            put_in_environment(c"custom");
+        }
         Ok(())
     }
 
-    /// Pushes `event`, `space` and `actor`.
-    fn push_filter_arguments(&self, fields: &EventFields, data_use: &DataUse) -> Result<(), json::JsonError> {
+    /// Pushes `event`, `space` and `actor`, and nil for a variable that is not touched.
+    fn push_filter_arguments(
+        &self,
+        fields: &EventFields,
+        data_use: &DataUse,
+        variables: Variables,
+    ) -> Result<(), json::JsonError> {
         self.begin();
-        self.put_identity(fields);
+        if variables.event_fields {
+            self.put_identity(fields);
+        }
         self.put_data(fields, data_use)?;
         self.end();
-        self.push_space(fields);
-        self.push_actor(fields);
+        let push_nil = || unsafe { ffi::lua_pushnil(self.state) };
+        if variables.space {
+            self.push_space(fields)
+        } else {
+            push_nil()
+        }
+        if variables.actor {
+            self.push_actor(fields)
+        } else {
+            push_nil()
+        }
         Ok(())
     }
 
@@ -200,6 +222,16 @@ impl<'a> StackTables<'a> {
         self.put_text(c"id", &fields.actor_id);
         self.put_text(c"username", &fields.actor_username);
         self.put_text(c"kind", &fields.actor_kind);
+        self.end();
+    }
+
+    fn push_custom(&self, fields: &EventFields) {
+        self.begin();
+        for (name, value) in &fields.custom {
+            self.push_text(name);
+            self.push_text(value);
+            unsafe { ffi::lua_rawset(self.state, -3) };
+        }
         self.end();
     }
 

@@ -14,7 +14,7 @@ use crate::scripting::lua::{
     libraries::{self, RegisteredHandlers, RunLog, registry_keys},
     limits::{LimitExceeded, RunClock, RunLimits},
     location,
-    program::{self, DataUse, Program, ProgramCode, TemplatePiece},
+    program::{self, DataUse, Program, ProgramCode, TemplatePiece, Variables},
     results::MethodHandler,
 };
 use mlua::{Function, Lua, LuaOptions, StdLib, Table, Value, VmState};
@@ -43,6 +43,8 @@ pub(in crate::scripting) struct Sandbox {
     pub(super) name: String,
     /// The fields that the program can touch of the data of the event it runs for.
     pub(super) data_use: DataUse,
+    /// The variables that the program can touch of a run for an event.
+    pub(super) variables: Variables,
     pub(super) limits: RunLimits,
     /// The metatable of environments: names that are not in one are looked up in the globals.
     pub(super) environment: Table,
@@ -119,6 +121,7 @@ impl Sandbox {
             code,
             name: name.clone(),
             data_use: program.0.data_use.clone(),
+            variables: program.0.variables,
             limits,
             environment,
             reseed,

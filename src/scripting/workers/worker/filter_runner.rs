@@ -2,9 +2,8 @@
 
 use super::remote_host::RemoteHost;
 use crate::scripting::lua::{
-    CompileError, EventFields, FilterState, FilterVerdict, LuaStates, Program, RunClock, ScriptError,
+    CompileError, EventFields, FilterArguments, FilterState, FilterVerdict, LuaStates, Program, RunClock, ScriptError,
 };
-use mlua::Table;
 use parking_lot::Mutex;
 use std::{iter, sync::Arc};
 
@@ -15,7 +14,7 @@ pub(super) struct FilterRunner(Mutex<Option<FilterState>>);
 /// The arguments of all filters of an event.
 enum SharedArguments {
     NotMade,
-    Made([Table; 3]),
+    Made(FilterArguments),
     /// What all of them name of the data is over a budget, for this reason. Each gets only what it names itself.
     OverBudget(String),
 }
