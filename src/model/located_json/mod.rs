@@ -5,12 +5,13 @@
 //! [`read`] splits an object into its fields, each with the text of its value, and reads those one by one in the same way.
 //! So a type is compiled for one deserializer, and not for each layer around another one. The path is built only when an error is
 //! returned. Each level of a type goes through the text below it once more, and holds its fields at once, so no type may contain
-//! itself. The keys of maps are texts.
+//! itself.
 
+use super::text_value::TextValue;
 use serde::de::{
     self, DeserializeSeed, Deserializer, EnumAccess, Error as _, Expected, MapAccess, SeqAccess, Unexpected,
     VariantAccess, Visitor,
-    value::{BorrowedStrDeserializer, CowStrDeserializer, MapDeserializer},
+    value::{BorrowedStrDeserializer, MapDeserializer},
 };
 use serde_json::{Error, Value, de::StrRead, value::RawValue};
 use std::{borrow::Cow, cell::RefCell, convert::Infallible, fmt, iter, slice, vec};
@@ -272,7 +273,7 @@ impl<'de> Deserializer<'de> for LocatedJson<'de, '_> {
             },
             SplitValue::Scalar if self.starts_with(b'"') => {
                 let variant = serde_json::from_str::<String>(self.text)?;
-                CowStrDeserializer::new(variant.into()).deserialize_enum(name, variants, visitor)
+                TextValue(variant.into()).deserialize_enum(name, variants, visitor)
             }
             _ => Err(invalid_type(self.text, &"string or map")),
         }
@@ -297,7 +298,7 @@ impl<'de> MapAccess<'de> for LocatedObject<'de, '_> {
 
     fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Error> {
         let Some(SplitField { key, value }) = self.fields.next() else { return Ok(None) };
-        let read = seed.deserialize(FieldKey(key.clone()));
+        let read = seed.deserialize(TextValue(key.clone()));
         let read = self.path.add_on_error(read, || PathStep::Key(key.clone().into_owned()))?;
         self.current = Some(SplitField { key, value });
         Ok(Some(read))
@@ -357,7 +358,7 @@ impl<'de> EnumAccess<'de> for LocatedVariant<'de, '_> {
     type Variant = Self;
 
     fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self), Error> {
-        Ok((seed.deserialize(FieldKey(self.key.clone()))?, self))
+        Ok((seed.deserialize(TextValue(self.key.clone()))?, self))
     }
 }
 
@@ -378,42 +379,6 @@ impl<'de> VariantAccess<'de> for LocatedVariant<'de, '_> {
 
     fn struct_variant<V: Visitor<'de>>(self, _fields: &'static [&'static str], visitor: V) -> Result<V::Value, Error> {
         self.content(|content| content.visit_struct(visitor))
-    }
-}
-
-/// The key of a field.
-struct FieldKey<'de>(Cow<'de, str>);
-
-impl<'de> Deserializer<'de> for FieldKey<'de> {
-    type Error = Error;
-
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        match self.0 {
-            Cow::Borrowed(key) => visitor.visit_borrowed_str(key),
-            Cow::Owned(key) => visitor.visit_string(key),
-        }
-    }
-
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        visitor.visit_some(self)
-    }
-
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _name: &'static str, visitor: V) -> Result<V::Value, Error> {
-        visitor.visit_newtype_struct(self)
-    }
-
-    fn deserialize_enum<V: Visitor<'de>>(
-        self,
-        name: &'static str,
-        variants: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, Error> {
-        CowStrDeserializer::new(self.0).deserialize_enum(name, variants, visitor)
-    }
-
-    serde::forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
-        tuple_struct map struct identifier ignored_any
     }
 }
 

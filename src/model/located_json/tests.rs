@@ -66,6 +66,8 @@ fn a_text_is_read_as_serde_json_reads_it() {
     ] {
         assert_eq!(read::<TestOrder>(text).unwrap(), serde_json::from_str(text).unwrap(), "{text}");
     }
+    let numbered = read::<BTreeMap<u64, bool>>(r#"{"1":true,"20":false}"#).unwrap();
+    assert_eq!(numbered, BTreeMap::from([(1, true), (20, false)]));
     let raw = read::<BTreeMap<String, Box<RawValue>>>(r#"{"a": {"b" : 1.0}, "c":[ 1 ]}"#).unwrap();
     assert_eq!((raw["a"].get(), raw["c"].get()), (r#"{"b" : 1.0}"#, "[ 1 ]"));
 }

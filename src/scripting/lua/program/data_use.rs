@@ -1,9 +1,9 @@
 //! The part of an event's data that a program can touch, found in its source.
 //!
-//! A template, script or filter reaches the data as `event.data`, or through a library that it requires; a filter also as `...`, which is looked for where it
-//! is compiled. If its source has the name `event`
-//! only in the forms `event.NAME` and `event.data.NAME`, the program cannot see that the other fields of the data were not read. Every
-//! other form takes the whole data: `event` or `event.data` in a variable or a call, an index in brackets, and `require`.
+//! A template, script or filter reaches the data as `event.data`, or through a library that it requires; a filter also as `...`, which
+//! is looked for where it is compiled. If its source has the name `event` only in the forms `event.NAME` and `event.data.NAME`, the
+//! program cannot see that the other fields of the data were not read. Every other form takes the whole data: `event` or `event.data`
+//! in a variable or a call, an index in brackets, and `require`.
 
 use super::strings::string_length;
 use std::borrow::Cow;
