@@ -17,7 +17,7 @@ use crate::{
             spaces::SpaceBody,
         },
         id::UserId,
-        json_input,
+        json_input::{self, JsonFields},
         jsonrpc::{Id, Request, RpcBody, RpcResponse},
         method::Registration,
         owner::Owner,
@@ -34,7 +34,7 @@ use crate::{
     routing::matcher::Trie,
 };
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::{Map, Value, value::RawValue};
+use serde_json::{json, value::RawValue};
 use std::collections::BTreeMap;
 
 pub use crate::scripting::{lua::fuzz_json as lua_json, workers::fuzz_messages as worker_messages};
@@ -197,24 +197,25 @@ pub fn json_bodies(data: &[u8]) {
     }
     let _ = json_input::parse::<SpaceBody>(data);
     // Definitions are read as fields first, so that some of them can be put over the stored ones.
-    let Ok(fields) = json_input::parse::<Map<String, Value>>(data) else { return };
-    if let Ok(sink) = json_input::interpret::<SinkSpec>(&Value::Object(fields.clone())) {
-        let again: SinkSpec = json_input::patched(&sink, Map::new()).expect("a sink reads back");
+    let Ok(fields) = json_input::parse::<JsonFields>(data) else { return };
+    let nothing = JsonFields::default();
+    if let Ok(sink) = fields.patch::<SinkSpec>(&json!({})) {
+        let again: SinkSpec = nothing.patch(&sink).expect("a sink reads back");
         assert_eq!(again, sink);
         let _ = sink.check();
     }
-    if let Ok(source) = json_input::interpret::<SourceSpec>(&Value::Object(fields.clone())) {
-        let again: SourceSpec = json_input::patched(&source, Map::new()).expect("a source reads back");
+    if let Ok(source) = fields.patch::<SourceSpec>(&json!({})) {
+        let again: SourceSpec = nothing.patch(&source).expect("a source reads back");
         assert_eq!(again, source);
         let _ = source.check();
     }
-    if let Ok(script) = json_input::interpret::<ScriptSpec>(&Value::Object(fields.clone())) {
-        let again: ScriptSpec = json_input::patched(&script, Map::new()).expect("a script reads back");
+    if let Ok(script) = fields.patch::<ScriptSpec>(&json!({})) {
+        let again: ScriptSpec = nothing.patch(&script).expect("a script reads back");
         assert_eq!(again, script);
         let _ = script.check();
     }
-    if let Ok(settings) = json_input::patched::<SpaceSettings>(&SpaceSettings::default(), fields) {
-        let again: SpaceSettings = json_input::patched(&settings, Map::new()).expect("settings read back");
+    if let Ok(settings) = fields.patch::<SpaceSettings>(&SpaceSettings::default()) {
+        let again: SpaceSettings = nothing.patch(&settings).expect("settings read back");
         assert_eq!(again, settings);
         let _ = settings.check(Driver::default());
     }

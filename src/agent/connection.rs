@@ -204,9 +204,9 @@ impl<'a> Connection<'a> {
                 };
                 let outbox = self.link.outbox.clone();
                 self.calls.start(id, async move {
-                    let answer = calling.await;
+                    let reply = calling.await;
                     // Without a link nobody waits for it.
-                    let _ = outbox.send(&ToServer::Reply { id, answer }).await;
+                    let _ = outbox.send(&ToServer::Reply { id, reply }).await;
                 });
             }
             ToAgent::Cancel { id } => self.calls.cancel(id),
@@ -313,7 +313,7 @@ fn describe_goodbye(goodbye: &Goodbye) -> String {
         Goodbye::Stopped => "the space was stopped".to_owned(),
         Goodbye::Replaced => "another agent came with the same token".to_owned(),
         Goodbye::Revoked => "the token is no longer valid, or its space is gone".to_owned(),
-        Goodbye::Restarting => "it stops, and may come back".to_owned(),
+        Goodbye::Unavailable => "it cannot serve this agent now".to_owned(),
         Goodbye::Unexpected(what) => format!("it did not expect what we said: {what}"),
     }
 }

@@ -264,7 +264,7 @@ mod tests {
     async fn the_outbox_is_bounded_in_bytes() {
         let (link, mut messages) = link();
         let reply =
-            |id| ToServer::Reply { id, answer: agent_protocol::CallReply::Garbled("x".repeat(MAX_KIB as usize * 512)) };
+            |id| ToServer::Reply { id, reply: agent_protocol::CallReply::Garbled("x".repeat(MAX_KIB as usize * 512)) };
         link.outbox.send(&reply(1)).await.unwrap();
         let outbox = link.outbox.clone();
         let second = tokio::spawn(async move { outbox.send(&reply(2)).await });

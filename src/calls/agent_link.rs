@@ -51,7 +51,7 @@ pub struct AgentCall<'a> {
     pub params: Option<&'a RawValue>,
 }
 
-/// A call without a reply.
+/// The reason that the link brought no reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LinkError {
     #[error("the link to the agent is down")]
@@ -150,15 +150,15 @@ impl AgentLink {
     pub fn send_now(&self, message: ToAgent) {
         let kib = weight(&message);
         if !self.outbox.try_send(message, kib) {
-            self.end(Goodbye::Restarting);
+            self.end(Goodbye::Unavailable);
         }
     }
 
     /// Hands a reply to the call that waits for it; one that comes too late, or twice, is ignored.
-    pub fn resolve(&self, id: u64, answer: CallReply) {
+    pub fn resolve(&self, id: u64, reply: CallReply) {
         let pending = self.pending.lock().remove(&id);
         if let Some(pending) = pending {
-            let _ = pending.send(answer);
+            let _ = pending.send(reply);
         }
     }
 

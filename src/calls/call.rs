@@ -26,9 +26,9 @@ use std::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Total bytes of the answers of one batch. A single answer is bounded by the longest line of a method server; a thousand
+/// Total bytes of the responses to one batch. A single response is bounded by the longest line of a method server; a thousand
 /// of those would not fit into memory.
-const MAX_ANSWERS: usize = 64 << 20;
+const MAX_RESPONSES: usize = 64 << 20;
 
 /// Makes calls. Cloning it is cheap.
 #[derive(Clone)]
@@ -40,7 +40,7 @@ pub struct Calls {
     stopping: CancellationToken,
 }
 
-/// A call without an answer from its method.
+/// The reason that a call has no response of its method.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// No visible method has this name. Hidden and absent look alike to the caller.
@@ -90,19 +90,19 @@ impl Calls {
         match RpcBody::read(body, max_batch) {
             Err(fault) => RpcResponse::from(fault).write(&Id::null(), &mut out),
             Ok(RpcBody::Single(request)) => {
-                let (id, outcome) = self.serve(viewer, request).await?;
-                outcome.write(&id, &mut out);
+                let (id, response) = self.serve(viewer, request).await?;
+                response.write(&id, &mut out);
             }
             Ok(RpcBody::Batch(requests)) => {
-                let room = AtomicUsize::new(MAX_ANSWERS);
+                let room = AtomicUsize::new(MAX_RESPONSES);
                 let serving = requests.into_iter().map(async |request| {
-                    let (id, outcome) = self.serve(viewer, request).await?;
-                    Some((id, within_room(&room, outcome)))
+                    let (id, response) = self.serve(viewer, request).await?;
+                    Some((id, within_room(&room, response)))
                 });
                 let served = join_all(serving).await;
-                for (id, outcome) in served.into_iter().flatten() {
+                for (id, response) in served.into_iter().flatten() {
                     out.push(if out.is_empty() { b'[' } else { b',' });
-                    outcome.write(&id, &mut out);
+                    response.write(&id, &mut out);
                 }
                 if out.is_empty() {
                     return None;
@@ -143,7 +143,7 @@ impl Calls {
         self.exchange(&place, method, params).await
     }
 
-    /// Serves one request; a notification has no outcome.
+    /// Serves one request; a notification has no response.
     async fn serve(&self, viewer: &Viewer, request: Result<Request, InvalidRequest>) -> Option<(Id, RpcResponse)> {
         let Request { method, params, id } = match request {
             Ok(request) => request,
@@ -184,21 +184,21 @@ impl Calls {
         params: Option<&RawValue>,
     ) -> Result<RpcResponse, CallError> {
         let began = Instant::now();
-        let answer = place.link().call(agent_call(place, params), place.reply_limit()).await;
-        let outcome =
-            answer.map_err(|error| link_failed(place, name, error)).and_then(|answer| outcome_of(place, name, answer));
+        let reply = place.link().call(agent_call(place, params), place.reply_limit()).await;
+        let response =
+            reply.map_err(|error| link_failed(place, name, error)).and_then(|reply| response_of(place, name, reply));
         self.metrics.call_time.observe(began.elapsed());
-        match &outcome {
+        match &response {
             Ok(_) => self.metrics.calls_answered.increment(),
             Err(_) => self.metrics.calls_failed.increment(),
         }
-        outcome
+        response
     }
 }
 
-fn outcome_of(place: &CallPlace, name: &str, answer: CallReply) -> Result<RpcResponse, CallError> {
+fn response_of(place: &CallPlace, name: &str, reply: CallReply) -> Result<RpcResponse, CallError> {
     let method = || name.to_owned();
-    match answer {
+    match reply {
         CallReply::Result(value) => Ok(RpcResponse::Result(value)),
         CallReply::Error(value) => Ok(RpcResponse::Error(value)),
         CallReply::Unavailable(why) => Err(CallError::Unavailable { method: method(), why }),
@@ -208,14 +208,14 @@ fn outcome_of(place: &CallPlace, name: &str, answer: CallReply) -> Result<RpcRes
     }
 }
 
-/// The outcome, if there is room left for it among the answers of its batch; an error otherwise.
-fn within_room(room: &AtomicUsize, outcome: RpcResponse) -> RpcResponse {
-    let (RpcResponse::Result(value) | RpcResponse::Error(value)) = &outcome;
+/// The response, if there is room left for it among those of its batch; an error otherwise.
+fn within_room(room: &AtomicUsize, response: RpcResponse) -> RpcResponse {
+    let (RpcResponse::Result(value) | RpcResponse::Error(value)) = &response;
     let left = room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(value.get().len()));
     if left.is_ok() {
-        return outcome;
+        return response;
     }
-    let message = format!("the answers of this batch are over {MAX_ANSWERS} bytes together: ask for less at once");
+    let message = format!("the answers of this batch are over {MAX_RESPONSES} bytes together: ask for less at once");
     ErrorObject::new(code::INTERNAL, message).into()
 }
 
@@ -253,8 +253,8 @@ mod tests {
     fn an_answer_over_the_bound_of_its_batch_fails_alone() {
         let room = AtomicUsize::new(10);
         let kept = |json: &str| {
-            let outcome = within_room(&room, RpcResponse::Result(RawValue::from_string(json.to_owned()).unwrap()));
-            matches!(outcome, RpcResponse::Result(value) if value.get() == json)
+            let response = within_room(&room, RpcResponse::Result(RawValue::from_string(json.to_owned()).unwrap()));
+            matches!(response, RpcResponse::Result(value) if value.get() == json)
         };
         assert_eq!(["[1,2]", "[1,2,3,4]", "[3,4]", "1"].map(kept), [true, false, true, false]);
     }

@@ -1,9 +1,21 @@
 //! Values of arguments: payloads, files, passwords, and moments in time.
 
 use super::{failure::Failure, shell::Shell};
-use crate::{model::timestamp::Timestamp, platform::config::Span};
+use crate::{
+    model::{
+        event::EventType,
+        pattern::{PatternError, Patterns},
+        timestamp::Timestamp,
+    },
+    platform::config::Span,
+};
 use serde_json::value::RawValue;
-use std::path::{Path, PathBuf};
+use std::{
+    net::SocketAddr,
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 /// The source of a payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,6 +81,42 @@ fn object(text: &str) -> Result<Box<RawValue>, Failure> {
     }
 }
 
+/// Parses patterns of event types.
+///
+/// # Errors
+///
+/// Names the fault and its position.
+pub fn parse_patterns(text: &str) -> Result<Patterns, String> {
+    text.parse().map_err(|error: PatternError| error.to_string())
+}
+
+/// Parses the type of a custom event, and keeps it as it was written.
+///
+/// # Errors
+///
+/// Names the fault.
+pub fn parse_event_type(text: &str) -> Result<String, String> {
+    EventType::custom(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+/// Parses the number of rows of a list.
+///
+/// # Errors
+///
+/// Says which numbers there are.
+pub fn parse_limit(text: &str) -> Result<NonZeroUsize, String> {
+    text.parse().map_err(|_| format!("`{text}` is no number of rows: give a whole number, 1 or more"))
+}
+
+/// Parses an address to listen on.
+///
+/// # Errors
+///
+/// Shows the right form.
+pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| format!("`{text}` is no address to listen on: write IP:PORT, such as 127.0.0.1:7300"))
+}
+
 /// The source of a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PasswordSource {
@@ -107,6 +155,9 @@ impl PasswordSource {
     }
 }
 
+/// The longest span between now and a moment: a hundred years.
+const LONGEST: Duration = Duration::from_secs(36_500 * 24 * 60 * 60);
+
 /// A moment in time, absolute or relative to now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
@@ -139,9 +190,15 @@ impl std::str::FromStr for Moment {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let moment = text.parse().map(Self::At);
-        moment.or_else(|_| text.parse().map(Self::Relative)).map_err(|_| {
+        let moment = moment.or_else(|_| text.parse().map(Self::Relative)).map_err(|_| {
             format!("`{text}` is no time: write one such as 2026-01-31T12:00:00Z, or a span such as 15m, 2h or 7d")
-        })
+        })?;
+        match moment {
+            Self::Relative(span) if span.0 > LONGEST => {
+                Err(format!("`{text}` is too long: give at most {}", Span(LONGEST)))
+            }
+            moment => Ok(moment),
+        }
     }
 }
 
@@ -161,7 +218,6 @@ mod tests {
         shell::{Stdin, Stdout, StdoutKind},
         table::Coloring,
     };
-    use std::time::Duration;
 
     fn read(argument: Option<&str>, piped: Option<&str>) -> Result<String, Failure> {
         let mut stdin = piped.unwrap_or_default().as_bytes();

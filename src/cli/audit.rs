@@ -1,7 +1,7 @@
 //! `svc audit`: the audit log.
 
 use super::{
-    arguments::{Moment, brief},
+    arguments::{Moment, brief, parse_limit},
     client::{DEFAULT_LIMIT, QueryString},
     failure::Failure,
     shell::{OutputFormat, Shell},
@@ -35,7 +35,7 @@ client_command! {
         until: Option<Moment>,
 
         /// the most to list (default 50)
-        #[argh(option, default = "DEFAULT_LIMIT", arg_name = "n")]
+        #[argh(option, default = "DEFAULT_LIMIT", arg_name = "n", from_str_fn(parse_limit))]
         limit: NonZeroUsize,
 
         /// go on where an earlier list ended: its `next`

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::model::{
     api::identity::{GroupView, IssuedToken, RoleView, TokenView},
-    permission::Permission,
+    permission::{Permission, TokenScope},
 };
 use serde_json::{Value, json};
 
@@ -181,15 +181,21 @@ client_command! {
 
 client_command! {
     /// Make a token and print it, this once: the server keeps only a hash.
-    #[argh(example = "{command_name} ci --expires 90d\nTOKEN=$({command_name} metrics-reader --scope methods)")]
+    #[argh(
+        example = "{command_name} ci --expires 90d\nTOKEN=$({command_name} metrics-reader --scope methods)\n{command_name} deploy --user deploy-bot"
+    )]
     CreateToken = "create" {
         /// a name to know it by
         #[argh(positional)]
         name: String,
 
-        /// limit it to methods or mcp; repeat for both; without, it has all of your permissions
+        /// limit it to methods or mcp; repeat for both; without, it has all permissions of its user
+        #[argh(option, from_str_fn(parse_scope))]
+        scope: Vec<TokenScope>,
+
+        /// the name or id of another user, whom you may change: the token is for that user
         #[argh(option)]
-        scope: Vec<String>,
+        user: Option<String>,
 
         /// when it stops working: a time, or a span such as 90d
         #[argh(option, arg_name = "when")]
@@ -297,7 +303,11 @@ impl CreateToken {
         if let Some(moment) = self.expires {
             body["expires_at"] = json!(moment.future());
         }
-        let answer = client.post(ResourceKind::TOKEN.path, &body)?;
+        let path = match &self.user {
+            Some(user) => tokens_of(&client, user)?,
+            None => ResourceKind::TOKEN.path.to_owned(),
+        };
+        let answer = client.post(&path, &body)?;
         if self.format() == OutputFormat::Json {
             return shell.out.json(answer.as_str());
         }
@@ -382,6 +392,10 @@ fn scopes(token: &TokenView) -> String {
 
 fn parse_permission(word: &str) -> Result<Permission, String> {
     serde_json::from_value(Value::from(word)).map_err(|_| format!("expected one of {}", joined(Permission::ALL)))
+}
+
+fn parse_scope(word: &str) -> Result<TokenScope, String> {
+    serde_json::from_value(Value::from(word)).map_err(|_| format!("expected one of {}", joined(TokenScope::ALL)))
 }
 
 #[cfg(test)]

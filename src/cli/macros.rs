@@ -196,8 +196,8 @@ macro_rules! settings_command {
                 health_http: Option<String>,
 
                 /// check health by a connection to this port where the agent is
-                #[argh(option, arg_name = "port")]
-                health_tcp: Option<u16>,
+                #[argh(option, arg_name = "port", from_str_fn($crate::cli::space::settings::parse_port_number))]
+                health_tcp: Option<std::num::NonZeroU16>,
 
                 /// check health by a command, split at spaces; 0 is healthy
                 #[argh(option, arg_name = "command")]

@@ -16,6 +16,7 @@ pub mod audit;
 pub mod backup;
 pub mod client;
 pub mod completions;
+pub mod definition_files;
 pub mod event;
 pub mod failure;
 mod hide_argv;

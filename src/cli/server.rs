@@ -1,10 +1,12 @@
 //! `svc server` runs the daemon until a signal; `svc config` checks and prints its settings.
 
 use super::{
+    arguments::parse_address,
     failure::{Failure, StartupError},
     shell::{OutputFormat, Shell},
 };
 use crate::{
+    agent::ServerUrl,
     platform::{
         config::{Config, DEFAULT_TOML, LogConfig, LogFormat, LogLevel},
         logging,
@@ -42,7 +44,7 @@ pub struct ServerCommand {
     data: Option<PathBuf>,
 
     /// address and port to listen on; port 0 picks a free one
-    #[argh(option, arg_name = "addr")]
+    #[argh(option, arg_name = "addr", from_str_fn(parse_address))]
     listen: Option<SocketAddr>,
 
     /// refuse data of an older format instead of rewriting it
@@ -112,12 +114,34 @@ impl ServerCommand {
 
 impl CheckConfig {
     fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
-        Config::load(self.file.as_deref(), shell.environment)?;
+        let config = Config::load(self.file.as_deref(), shell.environment)?;
+        check_unread(&config)?;
         match self.file {
             Some(file) => shell.out.line(&format!("{} is right", file.display())),
             None => shell.out.line("the environment is right"),
         }
     }
+}
+
+/// Checks settings that a start of the server accepts unread: those of agents, and names that are only compared.
+fn check_unread(config: &Config) -> Result<(), Failure> {
+    let wrong = |key: &str, why: &dyn std::fmt::Display| Err(Failure::Bad(format!("`{key}`: {why}")));
+    for server in &config.agent.server {
+        if let Err(error) = server.parse::<ServerUrl>() {
+            return wrong("agent.server", &error);
+        }
+    }
+    if !config.agent.listen.ip().is_loopback() {
+        return wrong("agent.listen", &"expected a loopback address, such as 127.0.0.1:7301");
+    }
+    if let Some(origin) = config.mcp.origins.iter().find(|origin| !origin.contains("://") && *origin != "null") {
+        return wrong("mcp.origins", &format_args!("`{origin}` is no origin: write one such as https://app.example"));
+    }
+    let is_host = |host: &&String| !host.is_empty() && !host.trim_end_matches('/').contains('/');
+    if let Some(host) = config.mcp.hosts.iter().find(|host| !is_host(host)) {
+        return wrong("mcp.hosts", &format_args!("`{host}` is no host: write one such as svc.example"));
+    }
+    Ok(())
 }
 
 impl ShowConfig {

@@ -25,9 +25,10 @@ use crate::model::{
     id::ScriptId,
     owner::OwnerSpec,
     sink_spec::{ScriptSinkSpec, SinkKind, SinkSpec, WebhookBody, WebhookSpec},
+    text_or_object::{self, TextOrObject},
     toml_input::{self, InvalidToml},
 };
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use std::{
     cell::RefCell,
@@ -53,10 +54,12 @@ pub enum SinkFileError {
     Neither { path: PathBuf, field: &'static str },
     #[error("{}: `script.stored` names a script that has its source: give no other", path.display())]
     Stored { path: PathBuf },
-    #[error("{}: `verify.secret` must be a text, {{ env = \"NAME\" }} for one from the environment, or {{ file = \"PATH\" }}, {{ credential = \"NAME\" }} or {{ env = \"NAME\", at = \"delivery\" }} for one that the server reads", path.display())]
-    Secret { path: PathBuf },
+    #[error("{}: `verify.secret`: {source}", path.display())]
+    Secret { path: PathBuf, source: serde_json::Error },
     #[error("{}: `verify`: {message}", path.display())]
     Verify { path: PathBuf, message: String },
+    #[error("{} and {} both define `{name}`: remove one of them, or rename it", first.display(), second.display())]
+    SameName { first: PathBuf, second: PathBuf, name: String },
     #[error("{}: `values` reach only Lua: use a Lua template or script, or remove them", path.display())]
     Values { path: PathBuf },
 }
@@ -130,7 +133,10 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// The sink's name, for messages.
+    pub fn owner(&self) -> OwnerSpec {
+        self.spec.owner
+    }
+
     pub fn name(&self) -> &str {
         &self.spec.name
     }
@@ -160,15 +166,20 @@ struct Variable {
 }
 
 /// A text, the variable here that holds it, or the place on the server where it is read at each delivery.
-#[derive(Deserialize)]
-#[serde(
-    untagged,
-    expecting = "expected a text, { env = \"NAME\" } for one from the environment, or { file = \"PATH\" }, \
-                 { credential = \"NAME\" } or { env = \"NAME\", at = \"delivery\" } for one that the server reads"
-)]
 pub enum FileValue {
     Plain(String),
     Place(FilePlace),
+}
+
+impl<'de> Deserialize<'de> for FileValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let expected = "a text, { env = \"NAME\" } for one from the environment, or { file = \"PATH\" }, \
+                        { credential = \"NAME\" } or { env = \"NAME\", at = \"delivery\" } for one that the server reads";
+        Ok(match text_or_object::read(deserializer, expected)? {
+            TextOrObject::Text(text) => Self::Plain(text),
+            TextOrObject::Object(place) => Self::Place(place),
+        })
+    }
 }
 
 #[derive(Deserialize)]
@@ -207,40 +218,6 @@ pub fn read(path: &Path, environment: impl Fn(&str) -> Option<String>) -> Result
     let unset = reader.unset.into_inner();
     let stored = file.script.and_then(|script| script.stored);
     if unset.is_empty() { Ok(Draft { spec, stored }) } else { Err(SinkFileError::Unset(unset)) }
-}
-
-/// Reads several files, in order.
-///
-/// # Errors
-///
-/// Fails as [`read`] does; the error names the unset variables of all files.
-pub fn read_all(files: &[PathBuf], environment: impl Fn(&str) -> Option<String>) -> Result<Vec<Draft>, SinkFileError> {
-    let (mut drafts, mut lacking) = (Vec::new(), Vec::new());
-    for file in files {
-        match read(file, &environment) {
-            Ok(draft) => drafts.push(draft),
-            Err(SinkFileError::Unset(unset)) => lacking.extend(unset),
-            Err(error) => return Err(error),
-        }
-    }
-    if lacking.is_empty() { Ok(drafts) } else { Err(SinkFileError::Unset(lacking)) }
-}
-
-/// The sink files at a path: the file itself, or every `.toml` file in a directory, by name.
-///
-/// # Errors
-///
-/// Fails if the path cannot be read.
-pub fn find(path: &Path) -> Result<Vec<PathBuf>, SinkFileError> {
-    let wrong = |source| SinkFileError::Read { path: path.to_owned(), source };
-    if !std::fs::metadata(path).map_err(wrong)?.is_dir() {
-        return Ok(vec![path.to_owned()]);
-    }
-    let entries = std::fs::read_dir(path).map_err(wrong)?.collect::<Result<Vec<_>, _>>().map_err(wrong)?;
-    let mut files: Vec<_> = entries.into_iter().map(|entry| entry.path()).collect();
-    files.retain(|file| file.extension().is_some_and(|extension| extension == "toml"));
-    files.sort();
-    Ok(files)
 }
 
 /// The state of resolving a file's references.
@@ -560,16 +537,5 @@ mod tests {
         assert_eq!(SinkDirectory::new(&[("a.toml", &toml("gone"))]).read(&[]).unwrap_err(), "Global gone");
         let error = SinkDirectory::new(&[("a.toml", &(toml("there") + "[values]\nx = 1\n"))]).read(&[]).unwrap_err();
         assert!(error.contains("`values`"), "{error}");
-    }
-
-    #[test]
-    fn a_directory_means_its_toml_files_by_name() {
-        let directory = SinkDirectory::new(&[("b.toml", ""), ("a.toml", ""), ("a.lua", "")]);
-        assert_eq!(
-            find(directory.0.path()).unwrap(),
-            [directory.0.path().join("a.toml"), directory.0.path().join("b.toml")]
-        );
-        assert_eq!(find(&directory.0.path().join("a.lua")).unwrap(), [directory.0.path().join("a.lua")]);
-        assert!(find(&directory.0.path().join("none")).is_err());
     }
 }

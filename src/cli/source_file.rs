@@ -12,7 +12,7 @@
 //!
 //! Variables, `[values]` and paths work as in the file of a sink ([`super::sink_file`]).
 
-use super::sink_file::{FileReader, FileValue, SinkFileError, Unset, read_text};
+use super::sink_file::{FileReader, FileValue, SinkFileError, read_text};
 use crate::model::{
     owner::OwnerSpec,
     source_spec::{DEFAULT_RATE, SourceSpec, VerifySpec},
@@ -62,7 +62,7 @@ pub fn read(path: &Path, environment: impl Fn(&str) -> Option<String>) -> Result
     };
     if let Some(secret) = file.verify.get("secret").cloned() {
         let secret: FileValue =
-            serde_json::from_value(secret).map_err(|_| SinkFileError::Secret { path: path.to_owned() })?;
+            serde_json::from_value(secret).map_err(|source| SinkFileError::Secret { path: path.to_owned(), source })?;
         let secret = serde_json::to_value(reader.value("verify.secret", &secret)).expect("a value is text or a table");
         file.verify.insert("secret".to_owned(), secret);
     }
@@ -79,26 +79,6 @@ pub fn read(path: &Path, environment: impl Fn(&str) -> Option<String>) -> Result
     };
     let unset = reader.unset.into_inner();
     if unset.is_empty() { Ok(spec) } else { Err(SinkFileError::Unset(unset)) }
-}
-
-/// Reads several files, in order.
-///
-/// # Errors
-///
-/// Fails as [`read`] does; the error names the unset variables of all files.
-pub fn read_all(
-    files: &[PathBuf],
-    environment: impl Fn(&str) -> Option<String>,
-) -> Result<Vec<SourceSpec>, SinkFileError> {
-    let (mut specs, mut lacking) = (Vec::new(), Vec::<Unset>::new());
-    for file in files {
-        match read(file, &environment) {
-            Ok(spec) => specs.push(spec),
-            Err(SinkFileError::Unset(unset)) => lacking.extend(unset),
-            Err(error) => return Err(error),
-        }
-    }
-    if lacking.is_empty() { Ok(specs) } else { Err(SinkFileError::Unset(lacking)) }
 }
 
 #[cfg(test)]

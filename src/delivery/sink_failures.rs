@@ -8,6 +8,7 @@
 //! `depth`, which has a limit. A state that was not reported because of the first limit is reported later, if it lasts.
 
 use super::{
+    completed_attempt::FailureKind,
     sink_failure::{FailureState, ReportedSink, SinkFailure},
     sink_report::{EventCause, SinkReport},
 };
@@ -104,12 +105,12 @@ impl SinkFailures {
     }
 
     /// Records a failure that the attempt at `event` showed. One that lasts keeps its beginning.
-    pub fn fail(&self, sink: ReportedSink<'_>, event: &Event, state: FailureState, reason: &str, needs_change: bool) {
+    pub fn fail(&self, sink: ReportedSink<'_>, event: &Event, state: FailureState, reason: &str, kind: FailureKind) {
         let reason: String = reason.chars().take(MAX_REASON).collect();
         self.change(sink, |record| {
             let known = record.failure.as_ref().filter(|known| known.state == state);
             let since = known.map_or_else(Timestamp::now, |known| known.since);
-            record.failure = Some(SinkFailure { state, reason, needs_change, since });
+            record.failure = Some(SinkFailure { state, reason, needs_change: kind != FailureKind::Passing, since });
             if record.reported != Some(state) {
                 record.cause = Some(EventCause::of(event));
             }
@@ -146,7 +147,7 @@ impl SinkFailures {
         let cause = EventCause::of(event);
         let state = &mut *self.state.lock();
         let record = state.records.entry(sink.id).or_insert_with(|| FailureRecord::new(sink.id));
-        if !record.dropping && cause.may_report() && record.has_room() && take_turn(&mut state.recent, sink.id) {
+        if !record.dropping && cause.may_report() && record.outbox_has_room() && take_turn(&mut state.recent, sink.id) {
             record.dropping = true;
             record.outbox.push_back(SinkReport::dropping(sink, &cause));
             let _ = self.reports.send(sink.id);
@@ -156,13 +157,13 @@ impl SinkFailures {
         }
     }
 
-    /// Tells if the queue of a sink dropped an event, and [`SinkFailures::has_room`] was not called since.
+    /// Tells if the queue of a sink dropped an event, and [`SinkFailures::end_dropping`] was not called since.
     pub fn is_dropping(&self, sink: SinkId) -> bool {
         self.state.lock().records.get(&sink).is_some_and(|record| record.dropping)
     }
 
     /// Records that the queue of a sink has room again, so that the next drop is reported.
-    pub fn has_room(&self, sink: SinkId) {
+    pub fn end_dropping(&self, sink: SinkId) {
         let state = &mut *self.state.lock();
         if let Some(record) = state.records.get_mut(&sink) {
             record.dropping = false;
@@ -217,7 +218,7 @@ impl SinkFailures {
         let record = state.records.entry(sink.id).or_insert_with(|| FailureRecord::new(sink.id));
         let before = (record.failure.clone(), record.reported);
         change(record);
-        if record.is_unreported() && record.has_room() && take_turn(&mut state.recent, sink.id) {
+        if record.is_unreported() && record.outbox_has_room() && take_turn(&mut state.recent, sink.id) {
             record.report(sink);
             // Fails only while the server stops; the next start emits it.
             let _ = self.reports.send(sink.id);
@@ -257,7 +258,7 @@ impl FailureRecord {
         self.state() != self.reported && self.cause.as_ref().is_some_and(EventCause::may_report)
     }
 
-    fn has_room(&self) -> bool {
+    fn outbox_has_room(&self) -> bool {
         self.outbox.len() < MAX_REPORTS
     }
 
@@ -313,7 +314,7 @@ mod tests {
         }
 
         fn fail(&self, state: FailureState, reason: &str, depth: u32) {
-            self.failures.fail(self.sink(), &event(depth), state, reason, false);
+            self.failures.fail(self.sink(), &event(depth), state, reason, FailureKind::Passing);
         }
 
         fn end(&self, depth: u32) {
@@ -405,7 +406,7 @@ mod tests {
             (fixture.emit(), fixture.failures.is_dropping(fixture.id)),
             (vec!["sink.dropping".to_owned()], true)
         );
-        fixture.failures.has_room(fixture.id);
+        fixture.failures.end_dropping(fixture.id);
         fixture.failures.dropped(fixture.sink(), &event(0));
         assert_eq!(fixture.emit(), ["sink.dropping"]);
         fixture.store.close().await;

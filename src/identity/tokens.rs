@@ -1,13 +1,13 @@
-//! Changes to API tokens. Users see and delete only their own, and those who manage users also the tokens of the users that
-//! they may change; the token itself is shown once, when it is created.
+//! Changes to API tokens. Users see, make and delete only their own, and those who manage users also the tokens of the users
+//! that they may change; the token itself is shown once, when it is created.
 
 use super::{
     caller::{Caller, Credential},
     error::IdentityError,
     handle::{DecidedChange, Identity},
-    records::Token,
+    records::{Token, User},
     secret::Secret,
-    state::{RecordWrite, TrackedToken},
+    state::{IdentityState, RecordWrite, TrackedToken},
     users::find_changeable,
 };
 use crate::model::{
@@ -25,24 +25,28 @@ const MAX_TOKENS: usize = 100;
 const MAX_NAME: usize = 100;
 
 impl Identity {
-    /// A user's tokens, oldest first.
-    pub fn tokens(&self, user: UserId) -> Vec<Token> {
-        let mut tokens: Vec<_> = self.state().tokens_of(user).map(|token| token.token()).collect();
+    /// The caller's tokens, oldest first, or those of a user that the caller may change.
+    pub fn tokens(&self, caller: &Caller, user: UserId) -> Result<Vec<Token>, IdentityError> {
+        let state = self.state();
+        check_holder(&state, user, caller)?;
+        let mut tokens: Vec<_> = state.tokens_of(user).map(|token| token.token()).collect();
         tokens.sort_by_key(|token| token.id);
-        tokens
+        Ok(tokens)
     }
 
-    /// A token that the caller sees: its own, or any if it manages users.
+    /// A token that the caller sees: its own, or one of a user that the caller may change.
     pub fn token(&self, caller: &Caller, id: TokenId) -> Option<Token> {
-        let token = self.state().tokens.get(&id).map(|token| token.token());
-        token.filter(|token| token.user_id == caller.user.id || caller.may(Permission::ManageUsers))
+        let state = self.state();
+        let token = state.tokens.get(&id)?.token();
+        check_holder(&state, token.user_id, caller).ok().map(|_| token)
     }
 
-    /// Creates a token for the caller. A token created with an expiring token expires no later, so that a stolen token
-    /// cannot extend its own access.
+    /// Creates a token for the caller, or for a user that the caller may change. A token created with an expiring token expires no
+    /// later, so that a stolen token cannot extend its own access.
     pub async fn create_token(
         &self,
         caller: &Caller,
+        user_id: UserId,
         name: String,
         mut scopes: Vec<TokenScope>,
         expires_at: Option<Timestamp>,
@@ -61,10 +65,7 @@ impl Identity {
         scopes.dedup();
         let caller = caller.clone();
         self.change(move |state| {
-            let user_id = caller.user.id;
-            if !state.accounts.contains_key(&user_id) {
-                return Err(IdentityError::Missing("user"));
-            }
+            let other = check_holder(state, user_id, &caller)?;
             if state.tokens_of(user_id).count() >= MAX_TOKENS {
                 return Err(IdentityError::TooManyTokens(MAX_TOKENS));
             }
@@ -86,9 +87,11 @@ impl Identity {
                 last_used_at: None,
                 digest: secret.digest(),
             };
-            let entry = caller
-                .audit_entry("token.create", &token.name)
-                .with(json!({"id": token.id, "scopes": token.scopes, "expires_at": token.expires_at}));
+            let mut detail = json!({"id": token.id, "scopes": token.scopes, "expires_at": token.expires_at});
+            if let Some(other) = other {
+                detail["user"] = json!(other.name);
+            }
+            let entry = caller.audit_entry("token.create", &token.name).with(detail);
             let write = RecordWrite::PutToken(Arc::new(TrackedToken::new(token.clone())));
             Ok(DecidedChange { writes: vec![write], entry, value: (token, secret) })
         })
@@ -102,15 +105,27 @@ impl Identity {
         self.change(move |state| {
             let token = state.tokens.get(&id).map(|token| token.record()).ok_or(IdentityError::Missing("token"))?;
             let mut detail = json!({"id": id});
-            if token.user_id != caller.user.id {
-                if !caller.may(Permission::ManageUsers) {
-                    return Err(IdentityError::Missing("token"));
-                }
-                detail["user"] = json!(find_changeable(state, token.user_id, &caller)?.name);
+            let missing = |error| match error {
+                IdentityError::Missing(_) | IdentityError::BeyondUser(_) => IdentityError::Missing("token"),
+                error => error,
+            };
+            if let Some(other) = check_holder(state, token.user_id, &caller).map_err(missing)? {
+                detail["user"] = json!(other.name);
             }
             let entry = caller.audit_entry("token.delete", &token.name).with(detail);
             Ok(DecidedChange { writes: vec![RecordWrite::DeleteToken(id)], entry, value: () })
         })
         .await
     }
+}
+
+/// Checks that the caller may manage the tokens of this user. Returns the user if it is another than the caller.
+fn check_holder(state: &IdentityState, user: UserId, caller: &Caller) -> Result<Option<Arc<User>>, IdentityError> {
+    if user == caller.user.id && state.accounts.contains_key(&user) {
+        return Ok(None);
+    }
+    if !caller.may(Permission::ManageUsers) {
+        return Err(IdentityError::Missing("user"));
+    }
+    find_changeable(state, user, caller).map(Some)
 }

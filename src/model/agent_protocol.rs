@@ -56,7 +56,8 @@ pub enum ToServer {
     },
     Reply {
         id: u64,
-        answer: CallReply,
+        #[serde(rename = "answer")]
+        reply: CallReply,
     },
     /// An event emitted in the space. `kind` is as the user named it, without `custom.`.
     Event {
@@ -154,7 +155,7 @@ pub struct StartupScript {
     pub source: String,
 }
 
-/// The outcome of a call.
+/// The reply of an agent to a call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallReply {
@@ -199,8 +200,9 @@ pub enum Goodbye {
     Replaced,
     /// The token is no longer valid, or its space was deleted.
     Revoked,
-    /// The server stops; the agent reconnects later.
-    Restarting,
+    /// The server cannot serve this link now: it stops, or is overloaded. The agent reconnects.
+    #[serde(rename = "restarting")]
+    Unavailable,
     /// The agent sent a message that is not allowed here.
     Unexpected(String),
 }

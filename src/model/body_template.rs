@@ -2,8 +2,8 @@
 //!
 //! [`crate::scripting::lua::Program`] compiles it.
 
-use serde::{Deserialize, Deserializer, Serialize, de};
-use std::fmt;
+use super::text_or_object::{self, TextOrObject};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// A body template: `{"lang":"lua"|"text","source":"…"}`, or a bare string, which is Lua.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -31,29 +31,13 @@ impl<'de> Deserialize<'de> for BodyTemplate {
             Text,
         }
 
-        struct Either;
-
-        impl<'de> de::Visitor<'de> for Either {
-            type Value = BodyTemplate;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a Lua source, or an object with `lang` (lua or text) and `source`")
+        let expected = "a Lua source, or an object with `lang` (lua or text) and `source`";
+        Ok(match text_or_object::read(deserializer, expected)? {
+            TextOrObject::Text(source) | TextOrObject::Object(Explicit { lang: Lang::Lua, source }) => {
+                Self::Lua(source)
             }
-
-            fn visit_str<E: de::Error>(self, source: &str) -> Result<BodyTemplate, E> {
-                Ok(BodyTemplate::Lua(source.to_owned()))
-            }
-
-            fn visit_map<A: de::MapAccess<'de>>(self, fields: A) -> Result<BodyTemplate, A::Error> {
-                let explicit = Explicit::deserialize(de::value::MapAccessDeserializer::new(fields))?;
-                Ok(match explicit.lang {
-                    Lang::Lua => BodyTemplate::Lua(explicit.source),
-                    Lang::Text => BodyTemplate::Text(explicit.source),
-                })
-            }
-        }
-
-        deserializer.deserialize_any(Either)
+            TextOrObject::Object(Explicit { lang: Lang::Text, source }) => Self::Text(source),
+        })
     }
 }
 

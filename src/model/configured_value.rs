@@ -3,19 +3,31 @@
 //! A place is the server's environment, one of its files, or a systemd credential. Only definitions that belong to the
 //! operator may name one: a user must not read the server's files through a sink of their own.
 
+use super::text_or_object::{self, TextOrObject};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::{fmt, path::Path};
 
+/// The text shown in place of a value that is secret.
+pub const MASK: &str = "****";
+
 /// A text, or the place that holds it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(
-    untagged,
-    expecting = "expected a text, or { env = \"NAME\" }, { file = \"PATH\" } or { credential = \"NAME\" } on the server"
-)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(untagged)]
 pub enum ConfiguredValue {
     Text(String),
     Reference(ValueReference),
+}
+
+impl<'de> Deserialize<'de> for ConfiguredValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let expected =
+            r#"a text, or { env = "NAME" }, { file = "PATH" } or { credential = "NAME" } for one on the server"#;
+        Ok(match text_or_object::read(deserializer, expected)? {
+            TextOrObject::Text(text) => Self::Text(text),
+            TextOrObject::Object(reference) => Self::Reference(reference),
+        })
+    }
 }
 
 /// A place on the server: exactly one of `env`, `file` and `credential`.
@@ -91,6 +103,11 @@ impl ConfiguredValue {
         }
     }
 
+    /// Tells if it stands for a value that the definition has already.
+    pub fn is_mask(&self) -> bool {
+        self.text() == Some(MASK)
+    }
+
     pub fn reference(&self) -> Option<&ValueReference> {
         match self {
             Self::Text(_) => None,
@@ -153,6 +170,16 @@ mod tests {
         ] {
             assert_eq!(place(value), Err(error));
         }
-        assert!(serde_json::from_value::<ConfiguredValue>(json!({"environment": "A"})).is_err());
+    }
+
+    #[test]
+    fn a_value_is_a_text_or_an_object_and_nothing_else() {
+        let fault = |value| serde_json::from_value::<ConfiguredValue>(value).unwrap_err().to_string();
+        let unknown = "unknown field `environment`, expected one of `env`, `file`, `credential`, `prefix`";
+        assert_eq!(fault(json!({"environment": "A"})), unknown);
+        let forms = r#"expected a text, or { env = "NAME" }, { file = "PATH" } or { credential = "NAME" } for one on the server"#;
+        assert_eq!(fault(json!(["A"])), format!("invalid type: sequence, {forms}"));
+        assert_eq!(fault(json!(5)), format!("invalid type: integer `5`, {forms}"));
+        assert_eq!(fault(json!(null)), format!("invalid type: null, {forms}"));
     }
 }

@@ -5,6 +5,11 @@ use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 use uuid::Uuid;
 
+/// The error for a text that is no id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an id is a UUID, such as 01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77")]
+pub struct InvalidId;
+
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident)*) => {$(
         $(#[$doc])*
@@ -43,10 +48,10 @@ macro_rules! ids {
         }
 
         impl FromStr for $name {
-            type Err = uuid::Error;
+            type Err = InvalidId;
 
             fn from_str(text: &str) -> Result<Self, Self::Err> {
-                Uuid::parse_str(text).map(Self)
+                Uuid::parse_str(text).map(Self).map_err(|_| InvalidId)
             }
         }
     )*};

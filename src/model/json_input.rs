@@ -5,7 +5,8 @@ use serde::{
     Deserialize, Deserializer, Serialize,
     de::{DeserializeOwned, Error},
 };
-use serde_json::{Map, Value, value::RawValue};
+use serde_json::{Value, value::RawValue};
+use std::collections::BTreeMap;
 
 /// The error for a JSON text: the field and its fault, or the position at which the text is not JSON.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,18 +39,50 @@ pub fn locate<T: DeserializeOwned>(json: &Value) -> Result<T, JsonFault> {
     located_json::read(&json.to_string())
 }
 
-/// Puts `fields` over a record and reads the result as `T`. Null removes a field that the record has; a null for any
-/// other field is left for `T` to accept or refuse.
-pub fn patched<T: DeserializeOwned>(record: &impl Serialize, fields: Map<String, Value>) -> Result<T, InvalidJson> {
-    let Ok(Value::Object(mut kept)) = serde_json::to_value(record) else {
-        unreachable!("records are structs, which serialize to objects")
-    };
-    for (field, value) in fields {
-        if !value.is_null() || kept.remove(&field).is_none() {
-            kept.insert(field, value);
-        }
+/// The fields of an object that a user sends, each with the text of its value: an absent field differs from one that is set to
+/// its default, and what a value holds is checked when the whole record is read.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(transparent)]
+pub struct JsonFields(BTreeMap<String, Box<RawValue>>);
+
+impl JsonFields {
+    fn of(record: &impl Serialize) -> Self {
+        let text = serde_json::to_string(record).expect("records have string keys and no failing serializers");
+        serde_json::from_str(&text).expect("records are structs, which serialize to objects")
     }
-    interpret(&Value::Object(kept))
+
+    pub fn contains(&self, field: &str) -> bool {
+        self.0.contains_key(field)
+    }
+
+    pub fn is_null(&self, field: &str) -> bool {
+        self.0.get(field).is_some_and(|value| value.get() == "null")
+    }
+
+    /// Puts the fields over those of a record and reads the result as `T`.
+    pub fn over<T: DeserializeOwned>(&self, record: &impl Serialize) -> Result<T, InvalidJson> {
+        let mut whole = Self::of(record);
+        whole.0.extend(self.0.clone());
+        whole.read()
+    }
+
+    /// Like [`Self::over`], except that null removes a field that the record has; a null for any other field is left for `T` to
+    /// accept or refuse.
+    pub fn patch<T: DeserializeOwned>(&self, record: &impl Serialize) -> Result<T, InvalidJson> {
+        let mut whole = Self::of(record);
+        for (field, value) in &self.0 {
+            if value.get() != "null" || whole.0.remove(field).is_none() {
+                whole.0.insert(field.clone(), value.clone());
+            }
+        }
+        whole.read()
+    }
+
+    fn read<T: DeserializeOwned>(&self) -> Result<T, InvalidJson> {
+        let text = serde_json::to_string(&self.0).expect("texts are written as they are");
+        // A position would be one in this text, which nobody sent.
+        located_json::read(&text).map_err(|fault: JsonFault| fault.without_position().into())
+    }
 }
 
 /// Reads an event's payload. Null is refused: whoever wrote it had a value in mind, and it would pass for an absent field.
@@ -102,7 +135,38 @@ mod tests {
         assert!(error(br#"{"name":7}"#).starts_with("`name`: invalid type"));
         assert!(error(br#"{"name":"a","extra":1}"#).contains("unknown field `extra`"));
         assert!(error(br#"{"items":[]}"#).contains("missing field `name`"));
-        assert!(error(br#"{"name":"a","name":"b"}"#).contains("duplicate field `name`"));
+        assert_eq!(error(br#"{"name":"a","name":"b"}"#), "duplicate field `name`");
+    }
+
+    #[test]
+    fn a_key_that_comes_twice_is_refused_in_a_map_and_in_a_change_too() {
+        let labels = parse::<BTreeMap<String, BTreeMap<String, u8>>>(br#"{"a":{"x":1,"y":2,"x":3}}"#);
+        assert_eq!(labels.unwrap_err().to_string(), "`a`: duplicate field `x`");
+        let many: Vec<_> = (0..20).chain([7]).map(|n| format!("\"{n}\":1")).collect();
+        let many = parse::<BTreeMap<String, u8>>(format!("{{{}}}", many.join(",")).as_bytes());
+        assert_eq!(many.unwrap_err().to_string(), "duplicate field `7`");
+        let twice = parse::<JsonFields>(br#"{"name":"a","name":"b"}"#);
+        assert_eq!(twice.unwrap_err().to_string(), "duplicate field `name`");
+        let inside = parse::<JsonFields>(br#"{"items":[{"count":1,"count":2}]}"#).unwrap();
+        let record = serde_json::json!({"name": "a"});
+        let read = inside.over::<TestBody>(&record).unwrap_err().to_string();
+        assert_eq!(read, "`items[0]`: duplicate field `count`");
+        let read = |text: &str| {
+            let fields = parse::<JsonFields>(text.as_bytes()).unwrap();
+            fields.over::<TestBody>(&record).unwrap_err().to_string()
+        };
+        assert_eq!(read(r#"{"name":"\ud800"}"#), "`name`: unexpected end of hex escape", "without a position");
+        assert!(read(r#"{" at line x":1}"#).contains("unknown field ` at line x`, expected"));
+    }
+
+    #[test]
+    fn null_in_a_change_removes_a_field_that_the_record_has() {
+        let record = serde_json::json!({"name": "a", "items": [{"count": 1}]});
+        let fields = |text: &str| parse::<JsonFields>(text.as_bytes()).unwrap();
+        let removed: TestBody = fields(r#"{"items":null}"#).patch(&record).unwrap();
+        assert!(removed.items.is_empty() && fields(r#"{"items": null}"#).is_null("items"));
+        assert!(fields(r#"{"items":null}"#).over::<TestBody>(&record).is_err(), "null is a value there");
+        assert!(fields(r#"{"extra":null}"#).patch::<TestBody>(&record).unwrap_err().to_string().contains("`extra`"));
     }
 
     #[test]

@@ -34,6 +34,7 @@ pub mod source_spec;
 pub mod space_settings;
 pub mod space_state;
 pub mod template_spec;
+pub mod text_or_object;
 pub mod text_value;
 pub mod timestamp;
 pub mod toml_input;

@@ -43,7 +43,7 @@ pub enum MissReason {
     Several,
 }
 
-/// What became of a number.
+/// The state of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NumberState {
@@ -57,7 +57,7 @@ pub enum NumberState {
     Unknown,
 }
 
-/// What became of one number, and of which event.
+/// The state of one number, and its event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NumberFate {
     pub sequence: u64,

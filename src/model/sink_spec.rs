@@ -257,6 +257,11 @@ impl WebhookSpec {
         own.chain(headers).filter_map(|(field, value)| Some((field, value.reference()?)))
     }
 
+    /// Tells if a header has the mask of its value.
+    pub fn has_masked_header(&self) -> bool {
+        self.headers.values().any(ConfiguredValue::is_mask)
+    }
+
     fn check(self) -> Result<TargetSpec, SinkSpecError> {
         let url = match &self.url {
             ConfiguredValue::Text(url) => ConfiguredValue::Text(check_url(url)?.into()),

@@ -31,9 +31,6 @@ const MAX_TOLERANCE: Duration = Duration::from_secs(24 * 3600);
 const DEFAULT_OVERLAP: Duration = Duration::from_secs(24 * 3600);
 const MAX_OVERLAP: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// The text in place of a secret, which is never shown.
-pub const SECRET_MASK: &str = "****";
-
 /// A source as users write it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -88,7 +85,7 @@ pub struct VerifySpec {
     pub algorithm: Option<HmacAlgorithm>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encoding: Option<SignatureEncoding>,
-    /// What is signed, in order: `body`, `header:NAME` or `text:TEXT`; the body alone if absent.
+    /// The signed parts, in order: `body`, `header:NAME` or `text:TEXT`; the body alone if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signed: Option<Vec<String>>,
     /// The signed header with the time in seconds since 1970, by which old requests are refused.
@@ -183,7 +180,7 @@ impl SourceSpec {
             }
             reference.place().map_err(SourceSpecError::Reference)?;
         }
-        let secret = self.verify.secret.clone().filter(|secret| secret.text() != Some(SECRET_MASK));
+        let secret = self.verify.secret.clone().filter(|secret| !secret.is_mask());
         if let Some(text) = secret.as_ref().and_then(ConfiguredValue::text) {
             check_secret(&verifier, text).map_err(SourceSpecError::Secret)?;
         }
@@ -339,7 +336,7 @@ pub fn is_slug(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::configured_value::MASK, *};
     use serde_json::{Value, json};
 
     fn check(verify: Value) -> Result<CheckedSourceSpec, String> {
@@ -404,7 +401,7 @@ mod tests {
         };
         assert_eq!(checked.verifier, Verifier::Hmac(expected));
         assert_eq!((checked.rate, checked.overlap), (DEFAULT_RATE, DEFAULT_OVERLAP));
-        let checked = check(json!({"type": "slack", "secret": SECRET_MASK})).unwrap();
+        let checked = check(json!({"type": "slack", "secret": MASK})).unwrap();
         assert_eq!(checked.secret, None, "the mask means the secret that is stored");
     }
 }

@@ -85,7 +85,7 @@ pub enum PortProtocol {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Driver {
-    /// The operator of the workspace runs `svc agent start` in it.
+    /// The operator of the space runs `svc agent start` in it.
     #[default]
     External,
     /// The server runs the agent as a child process.

@@ -8,16 +8,16 @@ use std::{borrow::Cow, fmt, str::FromStr};
 pub struct TextValue<'a>(pub Cow<'a, str>);
 
 impl TextValue<'_> {
-    fn parsed<T: FromStr<Err: fmt::Display>>(&self) -> Result<T, Error> {
-        self.0.parse().map_err(de::Error::custom)
+    fn parsed<T: FromStr>(&self, expected: impl fmt::Display) -> Result<T, Error> {
+        self.0.parse().map_err(|_| de::Error::custom(format_args!("expected {expected}")))
     }
 }
 
-/// Methods for types that are parsed from text.
-macro_rules! parsed {
-    ($($method:ident $visit:ident)*) => {$(
+/// Methods for whole numbers.
+macro_rules! integers {
+    ($($method:ident $visit:ident $type:ident)*) => {$(
         fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-            visitor.$visit(self.parsed()?)
+            visitor.$visit(self.parsed(format_args!("a whole number from {} to {}", $type::MIN, $type::MAX))?)
         }
     )*};
 }
@@ -25,11 +25,27 @@ macro_rules! parsed {
 impl<'de> Deserializer<'de> for TextValue<'de> {
     type Error = Error;
 
-    parsed! {
-        deserialize_bool visit_bool
-        deserialize_i8 visit_i8 deserialize_i16 visit_i16 deserialize_i32 visit_i32 deserialize_i64 visit_i64
-        deserialize_u8 visit_u8 deserialize_u16 visit_u16 deserialize_u32 visit_u32 deserialize_u64 visit_u64
-        deserialize_f32 visit_f32 deserialize_f64 visit_f64
+    integers! {
+        deserialize_i8 visit_i8 i8
+        deserialize_i16 visit_i16 i16
+        deserialize_i32 visit_i32 i32
+        deserialize_i64 visit_i64 i64
+        deserialize_u8 visit_u8 u8
+        deserialize_u16 visit_u16 u16
+        deserialize_u32 visit_u32 u32
+        deserialize_u64 visit_u64 u64
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_bool(self.parsed("true or false")?)
+    }
+
+    fn deserialize_f32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_f32(self.parsed("a number")?)
+    }
+
+    fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_f64(self.parsed("a number")?)
     }
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {

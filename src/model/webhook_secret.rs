@@ -1,5 +1,6 @@
 //! The secret of a webhook sink. `delivery::sinks::signature` signs request bodies with it.
 
+use super::configured_value;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
 use std::{borrow::Cow, fmt};
@@ -29,6 +30,11 @@ pub enum WebhookSecretError {
     Mask,
 }
 
+/// Tells if a text stands for the secret that a sink has: its own mask, or that of other values.
+pub fn is_mask(text: &str) -> bool {
+    text == MASK || text == configured_value::MASK
+}
+
 impl WebhookSecret {
     /// Generates a secret of 32 random bytes in the Standard Webhooks form.
     pub fn generate() -> Self {
@@ -39,7 +45,7 @@ impl WebhookSecret {
 
     /// Checks a secret chosen by a user.
     pub fn parse(text: &str) -> Result<Self, WebhookSecretError> {
-        if text == MASK {
+        if is_mask(text) {
             return Err(WebhookSecretError::Mask);
         }
         if text.is_empty() || text.len() > MAX_BYTES {
@@ -81,6 +87,7 @@ mod tests {
         assert_eq!(WebhookSecret::parse(""), Err(WebhookSecretError::Length));
         assert_eq!(WebhookSecret::parse(&"x".repeat(257)), Err(WebhookSecretError::Length));
         assert_eq!(WebhookSecret::parse(MASK), Err(WebhookSecretError::Mask));
+        assert_eq!(WebhookSecret::parse(configured_value::MASK), Err(WebhookSecretError::Mask));
         assert_eq!(WebhookSecret::parse("whsec_not base64"), Err(WebhookSecretError::NotBase64));
         assert_eq!(WebhookSecret::parse("whsec_c2hvcnQ="), Err(WebhookSecretError::NotBase64));
     }

@@ -8,39 +8,57 @@ use std::{
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Keys that are remembered before those without a permit or a waiter are dropped.
-const SWEEP: usize = 64;
+/// Keys that are remembered at least before those without a permit or a waiter are dropped.
+const LEAST_SWEPT: usize = 64;
 
 /// A semaphore for each key. A key without permits and waiters takes no memory for long.
 pub struct KeyedSemaphore<K> {
     permits: usize,
     waiting: usize,
-    by_key: Mutex<HashMap<K, Weak<Semaphore>>>,
+    keys: Mutex<Keys<K>>,
+}
+
+struct Keys<K> {
+    /// Each permit and each waiter holds a reference.
+    semaphores: HashMap<K, Weak<Semaphore>>,
+    /// The number of keys at which those that nobody uses are dropped.
+    swept_at: usize,
 }
 
 impl<K: Hash + Eq> KeyedSemaphore<K> {
     /// Each key has `permits`, and at most `waiting` callers that wait for one.
     pub fn new(permits: usize, waiting: usize) -> Self {
-        Self { permits, waiting, by_key: Mutex::default() }
+        let keys = Keys { semaphores: HashMap::new(), swept_at: LEAST_SWEPT };
+        Self { permits, waiting, keys: Mutex::new(keys) }
     }
 
     /// Waits for a permit of the key; `None` if as many wait already as may.
     pub async fn acquire(&self, key: K) -> Option<OwnedSemaphorePermit> {
         let semaphore = {
-            let mut by_key = self.by_key.lock();
-            if by_key.len() >= SWEEP {
-                by_key.retain(|_, semaphore| semaphore.strong_count() > 0);
-            }
-            let known = by_key.get(&key).and_then(Weak::upgrade);
-            let semaphore = known.unwrap_or_else(|| Arc::new(Semaphore::new(self.permits)));
-            // Each permit and each waiter holds one reference; this is one more.
-            if Arc::strong_count(&semaphore) > self.permits + self.waiting {
+            let mut keys = self.keys.lock();
+            let semaphore = keys.semaphore(key, self.permits);
+            // The reference of this caller is one of them.
+            if Arc::strong_count(&semaphore) > self.permits.saturating_add(self.waiting) {
                 return None;
             }
-            by_key.insert(key, Arc::downgrade(&semaphore));
             semaphore
         };
         Some(semaphore.acquire_owned().await.expect("the semaphore is never closed"))
+    }
+}
+
+impl<K: Hash + Eq> Keys<K> {
+    fn semaphore(&mut self, key: K, permits: usize) -> Arc<Semaphore> {
+        if self.semaphores.len() >= self.swept_at {
+            self.semaphores.retain(|_, semaphore| semaphore.strong_count() > 0);
+            self.swept_at = LEAST_SWEPT.max(2 * self.semaphores.len());
+        }
+        let entry = self.semaphores.entry(key).or_default();
+        entry.upgrade().unwrap_or_else(|| {
+            let semaphore = Arc::new(Semaphore::new(permits));
+            *entry = Arc::downgrade(&semaphore);
+            semaphore
+        })
     }
 }
 
@@ -62,11 +80,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn keys_in_use_are_kept_however_many_there_are() {
+        let semaphore = KeyedSemaphore::new(1, usize::MAX);
+        let mut held = Vec::new();
+        for key in 0..10 * LEAST_SWEPT {
+            held.push(semaphore.acquire(key).await.unwrap());
+        }
+        assert!((0..10 * LEAST_SWEPT).all(|key| semaphore.acquire(key).now_or_never().is_none()), "each is held");
+    }
+
+    #[tokio::test]
     async fn keys_without_permits_are_forgotten() {
         let semaphore = KeyedSemaphore::new(1, 1);
         for key in 0..1000 {
             drop(semaphore.acquire(key).await);
         }
-        assert!(semaphore.by_key.lock().len() <= SWEEP);
+        assert!(semaphore.keys.lock().semaphores.len() <= LEAST_SWEPT);
     }
 }

@@ -33,6 +33,9 @@ pub const MAX_KEYS: usize = 10_000;
 /// Bytes of keys and values that an owner can have, unless [`Kv::limited_to`] sets another limit.
 const MAX_BYTES: u64 = 16 << 20;
 
+/// The largest number that an increment counts to: all up to it are exact as numbers of Lua.
+const MAX_COUNT: u64 = 1 << 53;
+
 /// A full owner's expired keys are looked for at most this often: the search runs on the writer.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
@@ -78,7 +81,7 @@ pub enum KvError {
         limit = Size(*.0)
     )]
     TooManyBytes(u64),
-    #[error("the value under `{0}` is no integer, or would grow past one")]
+    #[error("the value under `{0}` is no integer, or would grow past 2^53")]
     NotAnInteger(String),
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -176,7 +179,8 @@ impl Kv {
                 Some(stored) => (stored.integer(), stored.expires),
                 None => (Some(0), expiry(change.now, ttl)),
             };
-            let sum = value.and_then(|value| value.checked_add(by)).ok_or(KvError::NotAnInteger(name))?;
+            let sum = value.and_then(|value| value.checked_add(by)).filter(|sum| sum.unsigned_abs() <= MAX_COUNT);
+            let sum = sum.ok_or(KvError::NotAnInteger(name))?;
             change.put(sum.to_string().as_bytes(), expires)?;
             Ok(sum)
         })

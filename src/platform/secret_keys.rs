@@ -9,6 +9,7 @@
 
 use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::{
@@ -191,7 +192,7 @@ fn new_line() -> String {
 }
 
 fn id_of(key: &[u8]) -> String {
-    Sha256::digest(key)[..ID_BYTES].iter().map(|byte| format!("{byte:02x}")).collect()
+    HEXLOWER.encode(&Sha256::digest(key)[..ID_BYTES])
 }
 
 /// Writes a file atomically that only its owner can access.

@@ -1,6 +1,7 @@
-//! The event's way in: ingress → stamp → route and filter → queue. The way goes on in [`crate::delivery::deliver`].
+//! The event's way in: ingress → stamp → route → queue. The way goes on in [`crate::delivery::deliver`].
 //!
-//! Every source of events (the HTTP API, agents, scripts, the service's own system events) calls [`Emitter::emit`].
+//! Everything that raises events (the HTTP API, agents, sources, scripts, the service's own system events) goes through
+//! [`Emitter`]: one event at a time by [`Emitter::emit`], a stream of them by [`Emitter::hand_over`].
 
 use crate::{
     model::{

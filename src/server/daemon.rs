@@ -133,11 +133,11 @@ async fn serve(
     log::info!("serving zone `{}` on http://{address}, data in {}", config.zone, config.data.display());
     writeln!(io::stdout(), "listening on http://{address}")?;
     let requests_ended = CancellationToken::new();
-    let requests = Arc::new(services.http());
-    let serving_metrics = serve_metrics(metrics_listener, requests.status.clone(), phases.closing.clone());
-    let progress = HttpProgress { under_way: requests.under_way.clone(), ended: requests_ended.clone() };
+    let http_services = Arc::new(services.http());
+    let serving_metrics = serve_metrics(metrics_listener, http_services.status.clone(), phases.closing.clone());
+    let progress = HttpProgress { under_way: http_services.under_way.clone(), ended: requests_ended.clone() };
     let serving = async {
-        http::serve(listener, requests, phases.clone(), drain.0 + LAST_ANSWERS).await;
+        http::serve(listener, http_services, phases.clone(), drain.0 + LAST_ANSWERS).await;
         requests_ended.cancel();
     };
     tokio::join!(
@@ -177,18 +177,18 @@ async fn stop_in_phases(
     services: &Services,
     phases: &StopPhases,
     process_driver: &ProcessDriver,
-    requests: &HttpProgress,
+    http_progress: &HttpProgress,
 ) {
     let Services { config, spaces, agents, deliverer, store, .. } = services;
     phases.stopping.cancelled().await;
     let drain = config.limits.drain;
     let under_way = async {
         if store.failure().is_some() {
-            requests.under_way.close();
-            tokio::join!(tokio::time::sleep(TELL_PROBES), deliverer.finished(), requests.under_way.wait());
+            http_progress.under_way.close();
+            tokio::join!(tokio::time::sleep(TELL_PROBES), deliverer.finished(), http_progress.under_way.wait());
         }
         phases.closing.cancel();
-        tokio::join!(requests.ended.cancelled(), deliverer.finished());
+        tokio::join!(http_progress.ended.cancelled(), deliverer.finished());
     };
     if tokio::time::timeout(drain.0, under_way).await.is_err() {
         log::warn!(

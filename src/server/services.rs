@@ -73,8 +73,8 @@ pub struct Services {
     pub subscriptions: Subscriptions,
     pub filters: EventFilters,
     pub failures: SinkFailures,
-    /// Delivers outside any queue, for tests and previews of sinks.
-    pub delivery: sinks::SinkContext,
+    /// The services that attempts at sinks use.
+    pub sink_context: sinks::SinkContext,
     pub deliverer: Deliverer,
     pub scripts: Scripts,
     /// Runs stored tools.
@@ -172,7 +172,7 @@ impl Services {
         let command = WorkerCommand::this_program();
         let workers = LuaWorkers::new(&config.script, command, worker_services, metrics.clone());
         let workers = workers.map_err(ServicesError::Workers)?;
-        let delivery = sinks::SinkContext {
+        let sink_context = sinks::SinkContext {
             egress,
             workers: workers.clone(),
             scripts: scripts.clone(),
@@ -188,7 +188,7 @@ impl Services {
             subscriptions: subscriptions.clone(),
             filters: filters.clone(),
             methods: Arc::new(calls.clone()),
-            sink_context: delivery.clone(),
+            sink_context: sink_context.clone(),
             failures: failures.clone(),
             feed: feed.clone(),
             metrics: metrics.clone(),
@@ -260,7 +260,7 @@ impl Services {
             subscriptions,
             filters,
             failures,
-            delivery,
+            sink_context,
             deliverer,
             scripts,
             tools,
@@ -316,7 +316,7 @@ impl Services {
                 activity: self.feed.activity().clone(),
                 scripts: self.scripts.clone(),
                 failures: self.failures.clone(),
-                delivery: self.delivery.clone(),
+                sink_context: self.sink_context.clone(),
                 deliverer: self.deliverer.clone(),
                 user_limits: user_limits.clone(),
                 zone: zone.clone(),
@@ -332,7 +332,7 @@ impl Services {
                 subscriptions: self.subscriptions.clone(),
                 engine: self.engine.clone(),
                 spaces: self.spaces.clone(),
-                delivery: self.delivery.clone(),
+                sink_context: self.sink_context.clone(),
             })),
             subscriptions: Arc::new(SubscriptionServices {
                 subscriptions: self.subscriptions.clone(),

@@ -9,10 +9,10 @@ use super::{
 };
 use crate::{
     model::{
-        configured_value::ConfiguredValue,
+        configured_value::{ConfiguredValue, MASK},
         id::{SourceId, UserId},
         owner::Owner,
-        source_spec::{SECRET_MASK, SourceSpec, SourceSpecError, VerifySpec},
+        source_spec::{SourceSpec, SourceSpecError, VerifySpec},
         timestamp::Timestamp,
         units::Span,
         verifier::{SignedPart, TokenPlace, Verifier, check_secret},
@@ -107,8 +107,7 @@ impl Source {
     fn shown_secret(&self) -> ConfiguredValue {
         let current = self.secrets.read().ok().and_then(<[_]>::first);
         let reference = current.and_then(|current| current.secret.reference());
-        reference
-            .map_or_else(|| SECRET_MASK.to_owned().into(), |reference| ConfiguredValue::Reference(reference.clone()))
+        reference.map_or_else(|| MASK.to_owned().into(), |reference| ConfiguredValue::Reference(reference.clone()))
     }
 
     fn verify_spec(&self) -> VerifySpec {
@@ -202,17 +201,17 @@ mod tests {
     #[test]
     fn a_new_source_needs_a_secret_and_shows_none() {
         assert!(define(github(Value::Null), None).unwrap_err().contains("`verify.secret` is required"));
-        assert!(define(github(json!(SECRET_MASK)), None).unwrap_err().contains("`verify.secret` is required"));
+        assert!(define(github(json!(MASK)), None).unwrap_err().contains("`verify.secret` is required"));
         let source = define(github(json!("first-secret")), None).unwrap();
         assert!(source.active && matches!(source.owner, Owner::User(_)));
-        assert_eq!(source.spec().verify.secret, Some(SECRET_MASK.to_owned().into()));
+        assert_eq!(source.spec().verify.secret, Some(MASK.to_owned().into()));
         assert!(!format!("{source:?}").contains("first-secret"));
     }
 
     #[test]
     fn a_new_version_keeps_an_unmentioned_secret_and_a_new_secret_overlaps_with_the_old() {
         let first = define(github(json!("first-secret")), None).unwrap();
-        for secret in [Value::Null, json!(SECRET_MASK), json!("first-secret")] {
+        for secret in [Value::Null, json!(MASK), json!("first-secret")] {
             let same = define(github(secret), Some(&first)).unwrap();
             assert_eq!((same.id, same.created_at), (first.id, first.created_at));
             assert_eq!(valid(&same), ["first-secret"]);

@@ -55,7 +55,7 @@ pub struct SourceIntake {
     pub metrics: Arc<Metrics>,
 }
 
-/// What came of a request. It is on disk.
+/// The outcome of a request, which is on disk.
 #[derive(Debug)]
 pub enum IntakeAnswer {
     Accepted {

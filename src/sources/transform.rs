@@ -16,7 +16,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 use sha2::{Digest as _, Sha256};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// The most events of one request.
 const MAX_EVENTS: usize = 100;
@@ -138,6 +138,18 @@ pub async fn transform(
     }
 }
 
+/// Refuses two events with one id: the second would pass for a repetition of the first, and be lost.
+fn refuse_repeated_ids(events: &[ReturnedEvent]) -> Result<(), TransformError> {
+    let mut numbers = HashMap::new();
+    for (index, event) in events.iter().enumerate() {
+        let Some(id) = &event.id else { continue };
+        if let Some(first) = numbers.insert(id, index + 1) {
+            return Err(TransformError::Result(format!("the same `id` for the events {first} and {}", index + 1)));
+        }
+    }
+    Ok(())
+}
+
 /// The event of a source without a transform.
 fn whole_body(source: &Source, request: &VerifiedRequest, emitter: &Emitter) -> Result<SourceEvent, TransformError> {
     let not_json = |error: &dyn std::fmt::Display| TransformError::Body(error.to_string());
@@ -240,7 +252,9 @@ fn read_result(json: &str) -> Result<(Vec<ReturnedEvent>, Option<SourceResponse>
                 let fields = fields.map_err(|_| wrong(format!("a list whose item {} is no table", index + 1)))?;
                 ReturnedEvent::read(index + 1, fields)
             });
-            Ok((events.collect::<Result<_, _>>()?, None))
+            let events = events.collect::<Result<Vec<_>, _>>()?;
+            refuse_repeated_ids(&events)?;
+            Ok((events, None))
         }
         Some(b'n') => Ok((Vec::new(), None)),
         _ => Err(wrong("neither an event, nor a list of events, nor a response".to_owned())),
@@ -300,6 +314,10 @@ mod tests {
             (r#"{"type": "a", "data": {}}"#, "with `data`"),
             (r#"{"type": "a", "id": {}}"#, "`id`"),
             (r#"[{"type": "a"}, 7]"#, "item 2 is no table"),
+            (
+                r#"[{"type": "a", "id": 7}, {"type": "b"}, {"type": "b", "id": "7"}]"#,
+                "same `id` for the events 1 and 3",
+            ),
         ] {
             let error = kinds(wrong).unwrap_err();
             assert!(error.contains(why), "{wrong}: {error}");

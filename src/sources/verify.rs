@@ -12,6 +12,7 @@ use crate::model::{
 };
 use aws_lc_rs::hmac;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use data_encoding::HEXLOWER_PERMISSIVE;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use std::{borrow::Cow, time::Duration};
@@ -294,11 +295,9 @@ fn fingerprint(timestamp: &str, signature: &str) -> String {
     format!("{timestamp} {signature}")
 }
 
+/// The bytes that hexadecimal digits stand for.
 fn unhex(text: &str) -> Option<Vec<u8>> {
-    if !text.len().is_multiple_of(2) || !text.is_ascii() {
-        return None;
-    }
-    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok()).collect()
+    HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok()
 }
 
 #[cfg(test)]

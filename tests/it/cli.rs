@@ -1,6 +1,6 @@
 //! The command line against a running daemon: its output and exit codes.
 
-use crate::support::{Daemon, Receiver, Space, registration, stderr, success};
+use crate::support::{Daemon, Receiver, Space, registration, stderr, stdout, success};
 use serde_json::{Value, json};
 use std::{
     io::Write,
@@ -150,6 +150,9 @@ fn dead_letters_are_listed_and_sent_again() {
     daemon.delivery(&emitted["event_id"], "dead");
     let listed = success(&daemon.svc(&["sink", "dead-letters", "s"]));
     assert!(listed.contains(emitted["event_id"].as_str().unwrap()), "{listed}");
+    let other = daemon.svc(&["sink", "redeliver", "s", "01976f0e-5f0c-7c3a-9d55-0d7f5c1f2a77"]);
+    assert_eq!((other.status.code(), stdout(&other)), (Some(1), String::new()), "it is no dead letter");
+    assert!(stderr(&other).contains("`svc sink dead-letters s` lists them"), "{}", stderr(&other));
     success(&daemon.svc(&["sink", "redeliver", "s"]));
     receiver.wait_for(4);
 }

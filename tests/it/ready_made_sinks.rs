@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 use svc::{
-    cli::sink_file,
+    cli::{definition_files, sink_file},
     delivery::{
         CompletedAttempt,
         sinks::{self, Sink, SinkContext, SinkTarget},
@@ -216,7 +216,7 @@ fn header<'a>(sink: &'a Sink, name: &str) -> &'a str {
 
 #[test]
 fn every_ready_made_sink_is_tested_and_documents_its_placeholders() {
-    let files = sink_file::find(&folder()).unwrap();
+    let files = definition_files::find(&folder()).unwrap();
     let names: Vec<_> = files.iter().map(|file| file.file_stem().unwrap().to_str().unwrap()).collect();
     let tested =
         ["cloudevents", "dedup", "discord", "fan-out", "github-dispatch", "opsgenie", "pagerduty", "slack", "teams"];

@@ -134,6 +134,16 @@ fn names_in_event_sinks_that_shape_nothing_are_warned_about() {
 }
 
 #[test]
+fn a_filter_that_equals_no_field_is_warned_about() {
+    let test = RegistrationTest::new();
+    let fields = "events = [\"custom.*\"]\nfilter = \"event.data.id == 9007199254740993\"";
+    let output = test.space.try_register(&registration("echo.py", "", &[("x.echo", fields)]));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.starts_with("svc: warning: `filter` of `x.echo`: 9007199254740993 is past 2^53"), "{said}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "registered 1 method: x.echo\n");
+}
+
+#[test]
 fn missing_and_invalid_fields_of_a_method_are_refused_with_their_line() {
     let test = RegistrationTest::new();
     let good = registration("echo.py", "", &[("x.echo", "")]);

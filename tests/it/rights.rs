@@ -66,6 +66,52 @@ fn an_agent_token_reads_no_webhook_secrets() {
         assert!(!refused.text.contains("of-ada"), "{}", refused.text);
     }
     assert_eq!(daemon.send("GET", &path, Some(&ada), None).json()["active"], true);
+
+    let own = daemon.send(
+        "POST",
+        "/api/event-sinks",
+        Some(&space.token),
+        body(&json!({
+            "name": "of-agent", "events": "*", "type": "webhook", "webhook": {"url": "https://a.example/"}
+        })),
+    );
+    let path = format!("/api/event-sinks/{}", own.json()["id"].as_str().unwrap());
+    let headers = |url: &str, value: &str| body(&json!({"webhook": {"url": url, "headers": {"Authorization": value}}}));
+    let given = daemon.send("PATCH", &path, Some(&ada), headers("https://a.example/", "key-of-ada"));
+    assert_eq!(given.status, 200, "{}", given.text);
+    let taken = daemon.send("PATCH", &path, Some(&space.token), headers("https://evil.example/", "****"));
+    assert!(taken.status == 403 && taken.text.contains("give the values"), "{}", taken.text);
+    let kept = daemon.send("PATCH", &path, Some(&ada), headers("https://a.example/", "****")).json();
+    assert_eq!(kept["webhook"]["headers"], json!({"Authorization": "key-of-ada"}), "{kept}");
+}
+
+#[test]
+fn a_record_that_is_listed_can_be_sent_back_as_it_is() {
+    let daemon = Daemon::start();
+    let headers = json!({"Authorization": "Bearer abc"});
+    let hook = json!({"url": "https://a.example/", "headers": headers, "template": "return {}"});
+    daemon.create_sink(&json!({"name": "s", "events": "custom.a", "type": "webhook", "webhook": hook}));
+    let listed = daemon.items("/api/event-sinks")[0].clone();
+    let path = format!("/api/event-sinks/{}", listed["id"].as_str().unwrap());
+    let before = daemon.get(&path).json();
+    let sent = daemon.patch(&path, &json!({"webhook": listed["webhook"]}));
+    assert_eq!((sent.status, &sent.json()["webhook"]), (200, &before["webhook"]), "{}", sent.text);
+    for (change, why) in [
+        (r#"{"active":false,"active":true}"#, "duplicate field `active`"),
+        (
+            r#"{"webhook":{"url":"https://a.example/1","url":"https://a.example/2"}}"#,
+            "`webhook`: duplicate field `url`",
+        ),
+        (
+            r#"{"webhook":{"url":"https://a.example/","headers":{"A":"1","A":"2"}}}"#,
+            "`webhook.headers`: duplicate field `A`",
+        ),
+        (r#"{"filter":"event.data.id == 9007199254740993"}"#, "past 2^53"),
+    ] {
+        let refused = daemon.send("PATCH", &path, Some(&daemon.admin_token()), Some(change.as_bytes().to_vec()));
+        assert!(refused.status == 400 && refused.text.contains(why), "{change}: {}", refused.text);
+    }
+    assert_eq!(daemon.get(&path).json(), before);
 }
 
 #[test]
@@ -157,8 +203,32 @@ fn a_manager_of_users_revokes_no_token_of_somebody_who_may_do_more() {
     let clerk = daemon.create_user("clerk", &["manage_users"]);
     let admin = daemon.items("/api/tokens")[0]["id"].as_str().unwrap().to_owned();
     let refused = daemon.send("DELETE", &format!("/api/tokens/{admin}"), Some(&clerk), None);
-    assert_eq!(refused.status, 403, "{}", refused.text);
+    assert_eq!(refused.status, 404, "{}", refused.text);
+    assert_eq!(daemon.send("GET", &format!("/api/tokens/{admin}"), Some(&clerk), None).text, refused.text);
     assert_eq!(daemon.get("/api/whoami").status, 200);
+    let id = daemon.get("/api/whoami").json()["id"].as_str().unwrap().to_owned();
+    let of_admin = format!("/api/users/{id}/tokens");
+    assert_eq!(daemon.send("GET", &of_admin, Some(&clerk), None).status, 403);
+    assert_eq!(daemon.send("POST", &of_admin, Some(&clerk), body(&json!({"name": "mine"}))).status, 403);
+}
+
+#[test]
+fn a_user_without_a_password_gets_its_token_from_whoever_manages_users() {
+    let daemon = Daemon::start();
+    success(&daemon.svc(&["user", "create", "bot", "--role", "member", "--no-password"]));
+    let token = success(&daemon.svc(&["token", "create", "deploy", "--user", "bot", "--scope", "methods"]));
+    let who = daemon.send("GET", "/api/methods", Some(token.trim()), None);
+    assert_eq!(who.status, 200, "{}", who.text);
+    let listed = success(&daemon.svc(&["token", "list", "--user", "bot", "--json"]));
+    assert!(listed.contains("\"deploy\"") && !listed.contains(token.trim()), "{listed}");
+    let entry = &daemon.items("/api/audit?action=token.create")[0];
+    assert_eq!((&entry["object"], &entry["detail"]["user"]), (&json!("deploy"), &json!("bot")));
+    // A token that expires makes none that outlives it, for another user neither.
+    let short = daemon.post("/api/tokens", &json!({"name": "short", "expires_at": "2099-01-01T00:00:00Z"})).json();
+    let id = daemon.items("/api/users").iter().find(|user| user["name"] == "bot").unwrap()["id"].clone();
+    let path = format!("/api/users/{}/tokens", id.as_str().unwrap());
+    let made = daemon.send("POST", &path, short["token"].as_str(), body(&json!({"name": "late"}))).json();
+    assert_eq!(made["expires_at"], short["expires_at"], "{made}");
 }
 
 #[test]

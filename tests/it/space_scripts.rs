@@ -200,7 +200,7 @@ fn programs_of_a_space_share_one_key_value_store() {
     let big = "kv.set('big', json.decode('9007199254740993')) print(json.encode(kv.get('big')), kv.get('a').none)";
     assert_eq!(run(big), "9007199254740993\tnil\n");
     for (source, error) in [
-        ("kv.increment('a')", "kv.increment: the value under `a` is no integer, or would grow past one"),
+        ("kv.increment('a')", "kv.increment: the value under `a` is no integer, or would grow past 2^53"),
         ("kv.get(('k'):rep(300))", "kv.get: a key has at most 256 bytes; this one has 300"),
         ("kv.set('a', ('v'):rep(1000000))", "kv.set: a value has at most 65536 bytes of JSON; this one has 1000002"),
         ("kv.set('a', nil)", "kv.set: the value is nil: use kv.delete"),

@@ -102,7 +102,7 @@ impl FakeAgent {
             }
             let result = json!({"space": self.number, "params": params});
             let result = RawValue::from_string(result.to_string()).expect("a value prints as JSON");
-            self.send(&ToServer::Reply { id, answer: CallReply::Result(result) }).await;
+            self.send(&ToServer::Reply { id, reply: CallReply::Result(result) }).await;
         }
     }
 }

@@ -49,7 +49,7 @@ pub async fn write_requests(queue: Arc<RequestQueue>, mut stdin: ChildStdin) -> 
                 // all. With 64 callers that is half as much throughput again.
                 tokio::task::yield_now().await;
             }
-            Taken::Closed => return Ok(()),
+            Taken::Ended => return Ok(()),
         }
     }
 }

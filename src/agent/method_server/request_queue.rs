@@ -109,8 +109,8 @@ pub struct PendingReply<T> {
 pub enum Taken {
     Requests,
     Nothing,
-    /// Nothing, and the queue is closed.
-    Closed,
+    /// Nothing more for this process: the queue is closed or paused.
+    Ended,
 }
 
 impl RequestQueue {
@@ -192,7 +192,7 @@ impl RequestQueue {
         let state = &mut *guard;
         let (mut notified, mut turns) = (Vec::new(), Vec::new());
         if matches!(state.intake, QueueIntake::Paused) {
-            return Taken::Closed;
+            return Taken::Ended;
         }
         while batch.len() - before < BATCH && !(self.mode == ServerMode::Serial && state.slot.is_some()) {
             let Some(id) = state.order.pop_front() else { break };
@@ -221,7 +221,7 @@ impl RequestQueue {
         }
         match batch.len() > before {
             true => Taken::Requests,
-            false if closed => Taken::Closed,
+            false if closed => Taken::Ended,
             false => Taken::Nothing,
         }
     }

@@ -156,7 +156,7 @@ fn closing_fails_sent_calls_as_died_and_unsent_ones_as_not_running() {
     assert!(matches!(sent.reply.try_recv(), Ok(Err(CallFault::Died(reason))) if reason == why));
     assert!(matches!(unsent.reply.try_recv(), Ok(Err(CallFault::NotRunning(reason))) if reason == why));
     assert!(matches!(RequestQueue::call(&queue, "m", None), Err(CallFault::NotRunning(reason)) if reason == why));
-    assert_eq!(queue.take(&mut Vec::new()), Taken::Closed);
+    assert_eq!(queue.take(&mut Vec::new()), Taken::Ended);
     queue.open();
     let _call = RequestQueue::call(&queue, "m", None).unwrap();
     assert_eq!(ids(&queue), [4], "the slot is free, and no id is used twice");
@@ -192,7 +192,7 @@ fn a_paused_queue_fails_the_sent_call_and_keeps_the_others_for_the_next_process(
     queue.pause(&"it hangs".into());
     assert!(matches!(calls[0].reply.try_recv(), Ok(Err(CallFault::Died(why))) if &*why == "it hangs"));
     let late = RequestQueue::call(&queue, "m", None).unwrap();
-    assert_eq!(queue.take(&mut Vec::new()), Taken::Closed, "nothing goes to the process that is ending");
+    assert_eq!(queue.take(&mut Vec::new()), Taken::Ended, "nothing goes to the process that is ending");
     queue.open();
     for id in [2, 3, 4] {
         assert_eq!(ids(&queue), [id]);

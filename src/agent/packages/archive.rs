@@ -2,10 +2,10 @@
 
 use crate::model::library::{Language, Library};
 use bytes::Bytes;
+use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt::Write as _,
     io::{Cursor, Write as _},
 };
 use zip::{CompressionMethod, DateTime, ZipWriter, write::SimpleFileOptions};
@@ -20,10 +20,7 @@ pub struct PackageArchive {
 
 impl PackageArchive {
     pub fn new(bytes: Vec<u8>) -> Self {
-        let mut tag = String::with_capacity(32);
-        for byte in &Sha256::digest(&bytes)[..16] {
-            write!(tag, "{byte:02x}").expect("a string takes what is written");
-        }
+        let tag = HEXLOWER.encode(&Sha256::digest(&bytes)[..16]);
         Self { bytes: bytes.into(), tag }
     }
 }

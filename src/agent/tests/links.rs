@@ -39,7 +39,7 @@ async fn an_agent_reconnects_after_a_broken_link() {
     let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
     drop(server.welcome_idle().await);
     let mut linked = server.welcome_idle().await;
-    linked.goodbye(Goodbye::Restarting).await;
+    linked.goodbye(Goodbye::Unavailable).await;
     let mut linked = server.welcome_idle().await;
     linked.goodbye(Goodbye::Unexpected("what?".to_owned())).await;
     let mut linked = server.welcome_idle().await;

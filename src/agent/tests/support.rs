@@ -231,7 +231,7 @@ impl LinkedAgent {
 
     pub async fn receive_reply(&mut self) -> (u64, CallReply) {
         match self.receive_matching(|message| matches!(message, ToServer::Reply { .. })).await {
-            ToServer::Reply { id, answer } => (id, answer),
+            ToServer::Reply { id, reply } => (id, reply),
             other => panic!("{other:?}"),
         }
     }

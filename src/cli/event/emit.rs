@@ -93,7 +93,7 @@ enum EmitPlan {
     Raise { to: EmitTarget, wait: Option<Duration> },
 }
 
-/// What happens to an event that cannot be sent for now.
+/// The treatment of an event that cannot be sent for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unsent {
     Fails,

@@ -14,7 +14,7 @@ pub use tail::TailEvents;
 
 use crate::{
     cli::{
-        arguments::{Moment, brief},
+        arguments::{Moment, brief, parse_limit, parse_patterns},
         client::{DEFAULT_LIMIT, QueryString},
         failure::Failure,
         json,
@@ -26,6 +26,7 @@ use crate::{
         api::{events::EventView, lenient::Lenient, sinks::TestView},
         delivery::{Attempt, AttemptOutcome, Delivery, DeliveryState},
         id::{EventId, SpaceId},
+        pattern::Patterns,
         timestamp::Timestamp,
     },
 };
@@ -50,8 +51,8 @@ client_command! {
     )]
     ListEvents = "list" {
         /// only events whose type matches, such as 'custom.deploy.*'
-        #[argh(option)]
-        pattern: Option<String>,
+        #[argh(option, from_str_fn(parse_patterns))]
+        pattern: Option<Patterns>,
 
         /// only events that went to this sink (name or id) or method (SPACE/METHOD)
         #[argh(option)]
@@ -70,7 +71,7 @@ client_command! {
         until: Option<Moment>,
 
         /// the most to list (default 50)
-        #[argh(option, default = "DEFAULT_LIMIT", arg_name = "n")]
+        #[argh(option, default = "DEFAULT_LIMIT", arg_name = "n", from_str_fn(parse_limit))]
         limit: NonZeroUsize,
 
         /// go on where an earlier list ended: its `next`
@@ -109,7 +110,7 @@ impl ListEvents {
             None => None,
         };
         let query = QueryString::default()
-            .with_some("pattern", self.pattern.as_deref())
+            .with_some("pattern", self.pattern.as_ref().map(Patterns::as_str))
             .with_some("sink", sink)
             .with_some("state", self.state)
             .with_some("since", self.since.map(Moment::past))

@@ -11,10 +11,11 @@ use crate::{
         id::EventId,
     },
 };
+use data_encoding::HEXLOWER;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
-use std::{fmt::Write as _, time::Duration};
+use std::time::Duration;
 
 /// The choice of the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,11 +113,7 @@ impl EventReceiver {
 impl SpoolKey {
     pub fn new(address: &str, token: Option<&str>) -> Self {
         let digest = Sha256::digest(format!("{address}\n{}", token.unwrap_or_default()));
-        let mut tag = String::new();
-        for byte in &digest[..8] {
-            write!(tag, "{byte:02x}").expect("a string takes text");
-        }
-        Self { tag }
+        Self { tag: HEXLOWER.encode(&digest[..8]) }
     }
 
     /// The key in the names of files. It does not give the token away, which has 256 random bits.

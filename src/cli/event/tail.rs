@@ -5,7 +5,7 @@
 
 use crate::{
     cli::{
-        arguments::brief,
+        arguments::{brief, parse_patterns},
         client::{Client, QueryString},
         failure::Failure,
         json,
@@ -15,6 +15,7 @@ use crate::{
     model::{
         api::events::{DeliveryNotice, LaggedNotice},
         event::Event,
+        pattern::Patterns,
     },
     platform::backoff::Backoff,
 };
@@ -33,15 +34,17 @@ client_command! {
     )]
     TailEvents = "tail" {
         /// only events whose type matches, such as 'custom.deploy.*'
-        #[argh(option)]
-        pattern: Option<String>,
+        #[argh(option, from_str_fn(parse_patterns))]
+        pattern: Option<Patterns>,
     }
 }
 
 impl TailEvents {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         let client = self.client(shell)?;
-        let path = QueryString::default().with_some("pattern", self.pattern.as_deref()).on("/api/events/stream");
+        let path = QueryString::default()
+            .with_some("pattern", self.pattern.as_ref().map(Patterns::as_str))
+            .on("/api/events/stream");
         // The first connection is not retried: a wrong address does not become right by waiting.
         let mut body = client.stream(&path)?;
         loop {

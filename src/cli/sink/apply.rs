@@ -7,10 +7,10 @@
 use crate::{
     cli::{
         client::Client,
+        definition_files,
         failure::Failure,
         resource::{Named, ResourceKind, find_script},
         shell::{OutputFormat, Shell},
-        sink_file,
         table::{Tone, printable},
     },
     model::{
@@ -60,11 +60,11 @@ enum SinkChange {
 impl ApplySinks {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         // All files are read before anything is changed, so that a typo in the last leaves nothing half applied.
-        let files = sink_file::find(&self.path)?;
+        let files = definition_files::find(&self.path)?;
         if files.is_empty() {
             return Err(Failure::Bad(format!("{}: no .toml file in this directory", self.path.display())));
         }
-        let drafts = sink_file::read_all(&files, shell.environment)?;
+        let drafts = definition_files::read_sinks(&files, shell.environment)?;
         let client = self.client(shell)?;
         let mode = if self.dry_run { ApplyMode::DryRun } else { ApplyMode::Change };
         let (mut done, mut failed) = (Vec::new(), 0);

@@ -19,6 +19,7 @@ use crate::{
     },
 };
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -222,13 +223,17 @@ impl CreateSink {
     }
 
     fn webhook(&self) -> Result<WebhookSpec, Failure> {
-        let headers =
-            self.header.iter().map(|header| (header.name.clone(), ConfiguredValue::Text(header.value.clone())));
+        let mut headers = BTreeMap::new();
+        for HeaderArgument { name, value } in &self.header {
+            if headers.insert(name.clone(), ConfiguredValue::Text(value.clone())).is_some() {
+                return Err(Failure::Usage(format!("--header {name} is there twice: a header has one value")));
+            }
+        }
         Ok(WebhookSpec {
             url: self.url.clone().ok_or_else(|| missing_flag(SinkKind::Webhook, "--url URL"))?.into(),
             secret: self.secret.clone().map(ConfiguredValue::Text),
             ed25519: self.ed25519,
-            headers: headers.collect(),
+            headers,
             template: self.template.as_deref().map(template).transpose()?,
             body: self.body,
             batch: self.batch()?,
@@ -241,7 +246,11 @@ impl CreateSink {
 impl CreateSink {
     fn batch(&self) -> Result<Option<BatchSpec>, Failure> {
         match (self.batch, self.batch_wait) {
-            (Some(max), wait) => Ok(Some(BatchSpec { max, wait: wait.unwrap_or(Span(Duration::ZERO)) })),
+            (Some(max), wait) => {
+                let spec = BatchSpec { max, wait: wait.unwrap_or(Span(Duration::ZERO)) };
+                spec.check().map_err(|error| Failure::Usage(error.to_string()))?;
+                Ok(Some(spec))
+            }
             (None, None) => Ok(None),
             (None, Some(_)) => Err(Failure::Usage("--batch-wait needs --batch N".to_owned())),
         }

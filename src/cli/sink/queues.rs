@@ -4,7 +4,7 @@
 
 use crate::{
     cli::{
-        arguments::brief,
+        arguments::{brief, parse_limit},
         client::{Client, DEFAULT_LIMIT, QueryString},
         failure::Failure,
         resource::ResourceKind,
@@ -49,7 +49,7 @@ client_command! {
         sink: String,
 
         /// the most to list (default 50)
-        #[argh(option, default = "DEFAULT_LIMIT", arg_name = "n")]
+        #[argh(option, default = "DEFAULT_LIMIT", arg_name = "n", from_str_fn(parse_limit))]
         limit: NonZeroUsize,
 
         /// go on where an earlier list ended: its `next`
@@ -144,10 +144,20 @@ impl RedeliverDeadLetters {
         let path = format!("{}/redeliver", ResourceKind::SINK.path_of_id(find_queue(&client, &self.sink)?));
         let event_ids = (!self.event.is_empty()).then(|| self.event.clone());
         let answer = client.post(&path, &RedeliverBody { event_ids })?;
-        if self.format() == OutputFormat::Json {
-            return shell.out.json(answer.as_str());
-        }
         let RedeliverView { redelivered, remaining, damaged, retried } = client.read(&answer)?;
+        if self.format() == OutputFormat::Json {
+            shell.out.json(answer.as_str())?;
+        }
+        if !self.event.is_empty() && redelivered == 0 && damaged == 0 && !retried {
+            return Err(Failure::Bad(format!(
+                "nothing was queued: none of these events is a dead letter of `{sink}`, or its queue is full; \
+                 `svc sink dead-letters {sink}` lists them",
+                sink = self.sink
+            )));
+        }
+        if self.format() == OutputFormat::Json {
+            return Ok(());
+        }
         let mut rest = match (remaining.saturating_sub(damaged), self.event.is_empty()) {
             (0, _) => String::new(),
             (left, false) => format!("; {left} others remain dead"),

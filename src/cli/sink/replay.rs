@@ -3,7 +3,7 @@
 use super::queues::find_queue;
 use crate::{
     cli::{
-        arguments::{Moment, brief},
+        arguments::{Moment, brief, parse_patterns},
         client::{Client, QueryString},
         failure::Failure,
         resource::ResourceKind,
@@ -292,10 +292,6 @@ fn queue_path(client: &Client, sink: &str) -> Result<String, Failure> {
 
 fn jobs(client: &Client, path: &str) -> Result<Vec<ReplayView>, Failure> {
     client.list(&format!("{path}/replays"), &QueryString::default(), usize::MAX)?.read(client)
-}
-
-fn parse_patterns(text: &str) -> Result<Patterns, String> {
-    text.parse().map_err(|error: crate::model::pattern::PatternError| error.to_string())
 }
 
 fn parse_ranges(text: &str) -> Result<Vec<SequenceRange>, String> {

@@ -2,7 +2,7 @@
 
 use crate::{
     cli::{
-        arguments::PayloadSource,
+        arguments::{PayloadSource, parse_event_type},
         event::{AttemptLine, print_attempt},
         failure::Failure,
         json,
@@ -35,7 +35,7 @@ client_command! {
         payload: Option<String>,
 
         /// the sample's type
-        #[argh(option, long = "type", arg_name = "type")]
+        #[argh(option, long = "type", arg_name = "type", from_str_fn(parse_event_type))]
         kind: Option<String>,
 
         /// a recorded event, by its id, in place of a sample
@@ -60,7 +60,7 @@ client_command! {
         file: Option<PathBuf>,
 
         /// the sample's type
-        #[argh(option, long = "type", arg_name = "type")]
+        #[argh(option, long = "type", arg_name = "type", from_str_fn(parse_event_type))]
         kind: Option<String>,
 
         /// a recorded event, by its id, in place of a sample

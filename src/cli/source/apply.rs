@@ -7,10 +7,10 @@
 use crate::{
     cli::{
         client::Client,
+        definition_files,
         failure::Failure,
         resource::{Named, ResourceKind},
         shell::{OutputFormat, Shell},
-        sink_file, source_file,
         table::{Tone, printable},
     },
     model::{api::sources::SourceView, source_spec::SourceSpec},
@@ -48,11 +48,11 @@ enum SourceChange {
 impl ApplySources {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
         // All files are read before anything is changed, so that a typo in the last leaves nothing half applied.
-        let files = sink_file::find(&self.path)?;
+        let files = definition_files::find(&self.path)?;
         if files.is_empty() {
             return Err(Failure::Bad(format!("{}: no .toml file in this directory", self.path.display())));
         }
-        let specs = source_file::read_all(&files, shell.environment)?;
+        let specs = definition_files::read_sources(&files, shell.environment)?;
         let client = self.client(shell)?;
         let (mut done, mut failed) = (Vec::new(), 0);
         let of = specs.len();

@@ -2,7 +2,7 @@
 
 use crate::{
     cli::{
-        arguments::brief,
+        arguments::{brief, parse_limit},
         client::{DEFAULT_LIMIT, QueryString},
         failure::Failure,
         resource::ResourceKind,
@@ -25,7 +25,7 @@ client_command! {
         source: String,
 
         /// the most to list (default 50)
-        #[argh(option, default = "DEFAULT_LIMIT", arg_name = "n")]
+        #[argh(option, default = "DEFAULT_LIMIT", arg_name = "n", from_str_fn(parse_limit))]
         limit: NonZeroUsize,
 
         /// go on where an earlier list ended: its `next`
@@ -89,6 +89,10 @@ impl RedeliverSourceLetters {
             }
         }
         match view.failed {
+            0 if !self.letter.is_empty() && view.redelivered == 0 => Err(Failure::Bad(format!(
+                "none of these is a dead letter of `{source}`: `svc source dead-letters {source}` lists them",
+                source = self.source
+            ))),
             0 => Ok(()),
             failed => Err(Failure::Bad(format!(
                 "{failed} failed again: `svc source dead-letters {}` has the reasons",

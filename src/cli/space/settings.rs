@@ -7,7 +7,7 @@ use crate::{
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use std::path::Path;
+use std::{num::NonZeroU16, path::Path};
 
 /// The field of the startup script's id; it holds the name until that is looked up.
 const STARTUP_SCRIPT: &str = "startup_script_id";
@@ -32,7 +32,7 @@ pub struct SettingsFlags<'a> {
     pub custom: &'a [(String, String)],
     pub startup_script: Option<&'a str>,
     pub http: Option<&'a str>,
-    pub tcp: Option<u16>,
+    pub tcp: Option<NonZeroU16>,
     pub command: Option<&'a str>,
     pub lua: Option<&'a Path>,
     pub interval: Option<Span>,
@@ -56,8 +56,12 @@ impl SettingsFlags<'_> {
             put("ports", json!(self.ports));
         }
         if !self.custom.is_empty() {
-            let custom: Map<String, Value> =
-                self.custom.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();
+            let mut custom = Map::new();
+            for (name, value) in self.custom {
+                if custom.insert(name.clone(), value.as_str().into()).is_some() {
+                    return Err(Failure::Usage(format!("--custom {name} is there twice: a field has one value")));
+                }
+            }
             put("custom", custom.into());
         }
         if let Some(script) = self.startup_script {
@@ -104,6 +108,15 @@ impl SettingsFlags<'_> {
         }
         Ok(Some(check))
     }
+}
+
+/// Parses a number of a port.
+///
+/// # Errors
+///
+/// Says which numbers there are.
+pub fn parse_port_number(text: &str) -> Result<NonZeroU16, String> {
+    text.parse().map_err(|_| format!("`{text}` is no port: give a number from 1 to 65535"))
 }
 
 /// A URL, or a port and perhaps a path.

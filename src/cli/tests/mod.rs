@@ -131,6 +131,24 @@ fn bad_usage_is_code_2_and_one_line_that_says_where_to_look() {
         (&["template", "create", "web", "--interval", "1s"], "--health-http"),
         (&["user", "create", "ada"], "--password-stdin"),
         (&["whoami", "--server", "ftp://x"], "http://127.0.0.1:7300"),
+        (&["event", "list", "--pattern", "a*"], "'--pattern'"),
+        (&["event", "tail", "--pattern", "a*"], "'--pattern'"),
+        (&["event", "list", "--limit", "many"], "1 or more"),
+        (&["event", "show", "xyz"], "a UUID, such as"),
+        (&["sink", "test", "x", "--type", "a b"], "'--type'"),
+        (&["sink", "create", "--name", "x", "--events", "*", "--url", "http://a", "--batch", "0"], "must be 1 to 100"),
+        (
+            &[
+                "sink", "create", "--name", "x", "--events", "*", "--url", "http://a", "--header", "A: 1", "--header",
+                "A: 2",
+            ],
+            "twice",
+        ),
+        (&["token", "create", "x", "--scope", "all"], "methods, mcp"),
+        (&["token", "create", "x", "--expires", "999999999d"], "at most 36500d"),
+        (&["space", "create", "web", "--health-tcp", "0"], "1 to 65535"),
+        (&["space", "create", "web", "--custom", "A=1", "--custom", "A=2"], "twice"),
+        (&["server", "--listen", "127.0.0.1"], "IP:PORT"),
     ] {
         let ran = run(words);
         assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{words:?}: {}", ran.err);
@@ -563,4 +581,15 @@ fn a_config_file_is_checked_and_shown() {
     assert_eq!((&shown["zone"], &shown["data"]), (&json!("eu"), &json!("/home/ada/.local/share/svc")));
     assert_eq!(wrong.code, 1);
     assert!(wrong.err.contains("zon") && wrong.err.contains("line 1"), "{}", wrong.err);
+    for (text, why) in [
+        ("listen = \"127.0.0.1\"", "such as 127.0.0.1:7300"),
+        ("[agent]\nlisten = \"0.0.0.0:7301\"", "`agent.listen`: expected a loopback address"),
+        ("[agent]\nserver = [\"ftp://x\"]", "`agent.server`: `ftp://x` is no server address"),
+        ("[mcp]\norigins = [\"x\"]", "`mcp.origins`: `x` is no origin"),
+        ("[mcp]\nhosts = [\"http://x\"]", "`mcp.hosts`: `http://x` is no host"),
+    ] {
+        std::fs::write(&path, text).unwrap();
+        let wrong = run_with(&["config", "check", file], "", &home);
+        assert!(wrong.code == 1 && wrong.err.contains(why), "{text}: {}", wrong.err);
+    }
 }

@@ -6,11 +6,10 @@
 use super::{
     bodies_ahead::AheadShared,
     health::SinkPools,
-    method_permits::MethodPermits,
     recipient::Recipients,
     retry_policy::RetryPolicy,
     running_attempts::RunningAttempts,
-    worker::{DelivererState, WakeState, Worker},
+    worker::{DelivererState, WakeState, WorkerHandle},
 };
 use crate::{
     delivery::{
@@ -20,7 +19,7 @@ use crate::{
         subscriptions::{MethodContext, MethodGateway, Subscriptions},
     },
     model::id::{SinkId, SpaceId},
-    platform::{config, metrics::Metrics, runtime_load::RuntimeLoad},
+    platform::{config, keyed_semaphore::KeyedSemaphore, metrics::Metrics, runtime_load::RuntimeLoad},
     routing::{feed::Feed, queue::Engine},
 };
 use parking_lot::Mutex;
@@ -72,7 +71,7 @@ impl Deliverer {
             queue_limit: settings.queue,
             ahead: AheadShared::new(),
             sink_pools: SinkPools::new(settings.concurrency, RuntimeLoad::of_this_runtime()),
-            method_permits: MethodPermits::new(settings.concurrency.div_ceil(2)),
+            method_permits: KeyedSemaphore::new(settings.concurrency.div_ceil(2), usize::MAX),
             feed,
             metrics,
             workers: Mutex::default(),
@@ -105,9 +104,9 @@ impl Deliverer {
             return;
         }
         let retry_now = Arc::new(Notify::new());
-        workers.insert(sink, Worker { wake_state: WakeState::Woken, retry_now: retry_now.clone() });
+        workers.insert(sink, WorkerHandle { wake_state: WakeState::Woken, retry_now: retry_now.clone() });
         let state = self.0.clone();
-        self.0.tasks.spawn(async move { state.run_worker_again(sink, &retry_now).await });
+        self.0.tasks.spawn(async move { state.supervise_worker(sink, &retry_now).await });
     }
 
     /// Wakes the sink and makes a scheduled retry due at once. For a sink that was changed or activated.

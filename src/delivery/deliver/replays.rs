@@ -60,7 +60,7 @@ impl Deliverer {
             };
             tokio::select! {
                 () = shutdown.cancelled() => return,
-                () = engine.replay_room() => {}
+                () = engine.wait_for_replay_room() => {}
                 () = interval => {}
             }
         }

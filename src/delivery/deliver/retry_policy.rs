@@ -1,7 +1,7 @@
 //! The retry policy: decides after an attempt whether the event is done, retried later, or a dead letter.
 //!
 //! An event of a sink with `on_failure = "hold"` is never given up: after the waits of the backoff it is held, and the waits
-//! double up to a limit. A failure that attempts alone do not mend spares the attempts that are left.
+//! double up to a limit. A lasting failure, which no attempt can mend, skips the attempts that are left.
 //!
 //! [`super::worker`] records the decision in the queue.
 
@@ -26,13 +26,13 @@ pub(super) struct RetryPolicy {
     hold_max: Duration,
 }
 
-/// A settled attempt, and what it says about the sink.
+/// A settled attempt, and its meaning for the sink.
 pub(super) struct RetryDecision {
     pub settled: SettledAttempt,
     pub finding: SinkFinding,
 }
 
-/// What an attempt says about its sink.
+/// The meaning of an attempt for its sink.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SinkFinding {
     /// It takes events.

@@ -6,8 +6,8 @@
 
 use super::{
     bodies_ahead::{AHEAD, AHEAD_BYTES, AheadShared, BodiesAhead},
-    health::{SinkPermit, SinkPools},
-    method_permits::MethodPermits,
+    delivery_permit::{DeliveryPermit, KeptPermit},
+    health::SinkPools,
     recipient::{Recipient, Recipients},
     retry_policy::{RetryDecision, RetryPolicy, SinkFinding},
     running_attempts::{INTERRUPTED, RunningAttempts},
@@ -21,12 +21,14 @@ use crate::{
         batch_spec::BatchSpec,
         event::{Actor, Event},
         id::SinkId,
+        owner::Owner,
         timestamp::Timestamp,
         units::Span,
     },
     platform::{
         audit::{Audit, AuditEntry},
         collection::Edit,
+        keyed_semaphore::KeyedSemaphore,
         metrics::Metrics,
         owner_pool::Priority,
         store::StoreError,
@@ -45,7 +47,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::sync::Notify;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// The wait after a postponed attempt, and after a failed read of the queue.
@@ -74,16 +76,16 @@ pub(super) struct DelivererState {
     pub sink_pools: SinkPools,
     /// Permits for calls of methods, whose duration is limited by their owners. They are separate for each owner, so that
     /// long calls of one owner delay no other.
-    pub method_permits: MethodPermits,
+    pub method_permits: KeyedSemaphore<Owner>,
     pub feed: Feed,
     pub metrics: Arc<Metrics>,
-    pub workers: Mutex<HashMap<SinkId, Worker>>,
+    pub workers: Mutex<HashMap<SinkId, WorkerHandle>>,
     pub tasks: TaskTracker,
     pub shutdown: CancellationToken,
 }
 
 /// The handle of a running worker.
-pub(super) struct Worker {
+pub(super) struct WorkerHandle {
     pub wake_state: WakeState,
     /// Ends the wait for a scheduled retry.
     pub retry_now: Arc<Notify>,
@@ -105,40 +107,10 @@ struct TakenHead {
     permit: DeliveryPermit,
 }
 
-/// Permission to run deliveries of one queue, released when dropped.
-enum DeliveryPermit {
-    Sink(SinkPermit),
-    Method(#[expect(dead_code, reason = "held until it is dropped")] OwnedSemaphorePermit),
-}
-
-/// A permit that a worker keeps for the next event of its sink, as the sink was.
-struct KeptPermit {
-    permit: SinkPermit,
-    sink: Arc<Sink>,
-}
-
-impl KeptPermit {
-    /// Keeps the permit of an event that was delivered, if the sink has its turn still.
-    fn new(permit: DeliveryPermit, recipient: &Recipient) -> Option<Self> {
-        match (permit, recipient) {
-            (DeliveryPermit::Sink(permit), Recipient::Sink(sink)) if permit.has_turn() => {
-                Some(Self { permit, sink: sink.clone() })
-            }
-            _ => None,
-        }
-    }
-
-    /// The permit, unless the sink has changed since: it counts as new then.
-    fn take_for(self, recipient: &Recipient) -> Option<DeliveryPermit> {
-        let is_same = matches!(recipient, Recipient::Sink(sink) if Arc::ptr_eq(sink, &self.sink));
-        is_same.then_some(DeliveryPermit::Sink(self.permit))
-    }
-}
-
 /// The bodies ahead of a sink, from its first template on.
 type LazyBodies = Option<Box<BodiesAhead>>;
 
-/// What a worker keeps from one event to the next, until its queue is empty.
+/// State that a worker keeps from one event to the next, until its queue is empty.
 struct WorkerState {
     /// The priority of the next event among those of the owner.
     priority: Priority,
@@ -156,10 +128,10 @@ enum Next {
 impl DelivererState {
     /// Runs a sink's worker, and again after a while if it panics: one attempt that hits a defect of the server must not
     /// end the delivery to the sink.
-    pub async fn run_worker_again(&self, sink: SinkId, retry_now: &Notify) {
+    pub async fn supervise_worker(&self, sink: SinkId, retry_now: &Notify) {
         while AssertUnwindSafe(self.run_worker(sink, retry_now)).catch_unwind().await.is_err() {
             log::error!("the worker of sink {sink} panicked and starts again in {} s", PANIC_WAIT.as_secs());
-            if self.pause(PANIC_WAIT, retry_now).await == Next::Stop {
+            if self.wait_for_retry(PANIC_WAIT, retry_now).await == Next::Stop {
                 self.workers.lock().remove(&sink);
                 return;
             }
@@ -216,7 +188,7 @@ impl DelivererState {
         }
         let Ok(completed) = attempted else {
             drop(running);
-            return self.pause(POSTPONED_WAIT, retry_now).await;
+            return self.wait_for_retry(POSTPONED_WAIT, retry_now).await;
         };
         self.settle(&recipient, batch, completed, started_at).await;
         if running.counts_as_failed() {
@@ -262,7 +234,7 @@ impl DelivererState {
             Err(error @ StoreError::Unreadable(_)) => {
                 drop(permit);
                 log::warn!("the queue of sink {sink} cannot be read and is tried again: {error}");
-                Err(self.pause(POSTPONED_WAIT, retry_now).await)
+                Err(self.wait_for_retry(POSTPONED_WAIT, retry_now).await)
             }
             Err(error) => {
                 // Final: the store has stopped, and queued events are delivered after a restart.
@@ -277,7 +249,10 @@ impl DelivererState {
             Recipient::Sink(sink) => {
                 DeliveryPermit::Sink(self.sink_pools.acquire(sink.id, sink.owner, head, priority).await)
             }
-            Recipient::Method(_) => DeliveryPermit::Method(self.method_permits.acquire(recipient.owner()).await),
+            Recipient::Method(_) => {
+                let permit = self.method_permits.acquire(recipient.owner()).await;
+                DeliveryPermit::Method(permit.expect("any number may wait"))
+            }
         }
     }
 
@@ -378,14 +353,14 @@ impl DelivererState {
         settled.iter().for_each(|(pending, settled)| self.publish(recipient, pending, settled));
         self.engine.settle_all(settled).await;
         if let Recipient::Sink(sink) = recipient {
-            self.note(sink, &event, finding).await;
+            self.record_finding(sink, &event, finding).await;
         }
     }
 
-    /// Notes what an attempt says about its sink, and pauses a sink whose receiver is gone.
-    async fn note(&self, sink: &Arc<Sink>, event: &Event, finding: SinkFinding) {
+    /// Records what an attempt shows about its sink, and pauses a sink whose receiver is gone.
+    async fn record_finding(&self, sink: &Arc<Sink>, event: &Event, finding: SinkFinding) {
         if self.failures.is_dropping(sink.id) && self.engine.depth(sink.id).live <= self.queue_limit / 2 {
-            self.failures.has_room(sink.id);
+            self.failures.end_dropping(sink.id);
         }
         match finding {
             SinkFinding::Undecided => {}
@@ -394,7 +369,7 @@ impl DelivererState {
             // Deleted during the attempt: nobody is left to be told.
             SinkFinding::Fails { .. } if !self.has_sink(sink.id) => {}
             SinkFinding::Fails { state, reason, kind } => {
-                self.failures.fail(sink.reported(), event, state, &reason, kind != FailureKind::Passing);
+                self.failures.fail(sink.reported(), event, state, &reason, kind);
                 if !self.has_sink(sink.id) {
                     self.failures.forget(sink.id);
                 } else if kind == FailureKind::Gone {
@@ -437,7 +412,7 @@ impl DelivererState {
         let wait = head.wait.min(self.retry_policy.longest_wait());
         if !wait.is_zero() {
             *kept = None;
-            if self.pause(wait, retry_now).await == Next::Stop {
+            if self.wait_for_retry(wait, retry_now).await == Next::Stop {
                 return Err(Next::Stop);
             }
         }
@@ -445,7 +420,7 @@ impl DelivererState {
     }
 
     /// Waits, unless the retry is made due at once.
-    async fn pause(&self, wait: Duration, retry_now: &Notify) -> Next {
+    async fn wait_for_retry(&self, wait: Duration, retry_now: &Notify) -> Next {
         tokio::select! {
             () = self.shutdown.cancelled() => Next::Stop,
             () = retry_now.notified() => Next::Continue,

@@ -2,6 +2,7 @@
 
 use super::body::{self, EventBody};
 use crate::{model::sink_spec::WebhookBody, scripting::lua::EventInput};
+use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 
 /// Returns an array of the events, with the default fields or all of them. Their data passes through byte for byte.
@@ -23,10 +24,5 @@ pub fn id(inputs: &[EventInput]) -> String {
     for input in inputs {
         hash.update(input.event.id.as_bytes());
     }
-    let digits = hash.finalize().iter().take(16).fold(String::with_capacity(32), |mut digits, byte| {
-        use std::fmt::Write as _;
-        write!(digits, "{byte:02x}").expect("writing to a string does not fail");
-        digits
-    });
-    format!("batch_{digits}")
+    format!("batch_{}", HEXLOWER.encode(&hash.finalize()[..16]))
 }

@@ -11,9 +11,9 @@ use super::{
 };
 use crate::{
     model::{
-        configured_value::ConfiguredValue,
+        configured_value::{ConfiguredValue, MASK},
         id::{SinkId, UserId},
-        owner::Owner,
+        owner::{Owner, OwnerSpec},
         sink_spec::{SinkKind, SinkSpec, SinkSpecError, TargetSpec, WebhookSpec},
         timestamp::Timestamp,
         webhook_secret::{self, WebhookSecret},
@@ -42,6 +42,8 @@ pub enum SinkDefinitionError {
     KindChanged(SinkKind),
     #[error("`webhook.secret`: give a new one, and the headers with it; the stored one cannot be used: {0}")]
     SecretLost(UnsealError),
+    #[error("`webhook.headers.{0}`: give the value; `{MASK}` stands for one that the sink has already")]
+    HeaderMasked(String),
 }
 
 /// The reason that the Lua of a sink was not compiled.
@@ -62,7 +64,12 @@ impl Sink {
         let spec = spec.check()?;
         let target = match spec.target {
             TargetSpec::Webhook(webhook) => {
-                SinkTarget::Webhook(Webhook::define(*webhook, previous.and_then(Self::webhook_secrets))?)
+                let webhook = Webhook::define(*webhook, previous.and_then(Self::webhook_secrets))?;
+                // The rule of the spec, for a secret that it leaves out.
+                if spec.owner == OwnerSpec::Me && webhook.has_secret_elsewhere() {
+                    return Err(SinkSpecError::ReferenceOfUser("webhook.secret".to_owned()).into());
+                }
+                SinkTarget::Webhook(webhook)
             }
             TargetSpec::ScriptSource(source) => {
                 SinkTarget::Script(SinkScript::Source(LazyProgram::new(ScriptSource(source))))
@@ -146,7 +153,7 @@ impl Sink {
 
 impl Webhook {
     fn define(spec: WebhookSpec, kept: Option<&WebhookSecrets>) -> Result<Self, SinkDefinitionError> {
-        let is_masked = spec.secret.as_ref().and_then(ConfiguredValue::text) == Some(webhook_secret::MASK);
+        let is_masked = spec.secret.as_ref().and_then(ConfiguredValue::text).is_some_and(webhook_secret::is_mask);
         let secret = match (spec.secret, kept) {
             (secret, Some(kept)) if secret.is_none() || is_masked => {
                 kept.read().map_err(|reason| SinkDefinitionError::SecretLost(reason.clone()))?.secret.clone()
@@ -165,7 +172,7 @@ impl Webhook {
             ed25519: spec.ed25519.then(|| {
                 kept.and_then(|kept| kept.ed25519.clone()).unwrap_or_else(|| Box::new(Ed25519Key::generate()))
             }),
-            headers: spec.headers,
+            headers: unmask_headers(spec.headers, kept)?,
             secret,
         };
         let template = spec.template.map(|template| Box::new(LazyProgram::new(template)));
@@ -181,6 +188,10 @@ impl Webhook {
         })
     }
 
+    fn has_secret_elsewhere(&self) -> bool {
+        self.secrets.read().is_ok_and(|clear| matches!(clear.secret, SigningSecret::Reference(_)))
+    }
+
     fn spec(&self, secrets: Secrets) -> WebhookSpec {
         let masked = || ConfiguredValue::Text(webhook_secret::MASK.to_owned());
         let (secret, headers) = match self.secrets.read() {
@@ -192,7 +203,7 @@ impl Webhook {
                 };
                 let shown = |value: &ConfiguredValue| match (value, secrets) {
                     // A header value is often a credential, such as Authorization.
-                    (ConfiguredValue::Text(_), Secrets::Masked) => ConfiguredValue::Text("****".to_owned()),
+                    (ConfiguredValue::Text(_), Secrets::Masked) => ConfiguredValue::Text(MASK.to_owned()),
                     (value, _) => value.clone(),
                 };
                 (secret, clear.headers.iter().map(|(name, value)| (name.clone(), shown(value))).collect())
@@ -211,6 +222,25 @@ impl Webhook {
             skip_tls_verify: self.skip_tls_verify,
         }
     }
+}
+
+/// Headers with the texts that the sink has in place of masks. A value that is kept elsewhere is never shown as a mask, so that a mask does
+/// not stand for it: the rules for who may name its place hold.
+fn unmask_headers(
+    headers: BTreeMap<String, ConfiguredValue>,
+    kept: Option<&ClearSecrets>,
+) -> Result<BTreeMap<String, ConfiguredValue>, SinkDefinitionError> {
+    let unmask = |(name, value): (String, ConfiguredValue)| {
+        if !value.is_mask() {
+            return Ok((name, value));
+        }
+        let of_name = |(kept, _): &(&String, &ConfiguredValue)| kept.eq_ignore_ascii_case(&name);
+        match kept.and_then(|kept| kept.headers.iter().find(of_name)) {
+            Some((_, value @ ConfiguredValue::Text(_))) => Ok((name, value.clone())),
+            _ => Err(SinkDefinitionError::HeaderMasked(name)),
+        }
+    };
+    headers.into_iter().map(unmask).collect()
 }
 
 #[cfg(test)]
@@ -368,6 +398,45 @@ mod tests {
                 second.spec(Secrets::Shown).webhook.unwrap().secret,
                 first.spec(Secrets::Shown).webhook.unwrap().secret
             );
+        }
+    }
+
+    #[test]
+    fn a_masked_header_keeps_the_value_that_the_sink_has() {
+        let headers = json!({"Authorization": "Bearer abc", "X-Team": "ops"});
+        let first = define(webhook(json!({"url": "http://a/", "headers": headers}))).unwrap();
+        let masked = first.spec(Secrets::Masked);
+        assert_eq!(masked.webhook.as_ref().unwrap().headers["Authorization"].text(), Some(MASK));
+        let second = Sink::define(masked.clone(), UserId::new(), Some(&first)).unwrap();
+        assert_eq!(second.spec(Secrets::Shown), first.spec(Secrets::Shown));
+        let mut other = masked;
+        let headers = &mut other.webhook.as_mut().unwrap().headers;
+        *headers = BTreeMap::from([("authorization".to_owned(), MASK.to_owned().into())]);
+        let third = Sink::define(other, UserId::new(), Some(&first)).unwrap();
+        let shown = third.spec(Secrets::Shown).webhook.unwrap().headers;
+        assert_eq!(shown, BTreeMap::from([("authorization".to_owned(), "Bearer abc".to_owned().into())]));
+        let refused = define(webhook(json!({"url": "http://a/", "headers": {"A": MASK}}))).unwrap_err();
+        assert!(refused.starts_with("`webhook.headers.A`: give the value"), "{refused}");
+    }
+
+    #[test]
+    fn nothing_that_a_change_leaves_out_or_masks_stands_for_a_value_on_the_server() {
+        let global = |target| with(webhook(target), "owner", json!("global"));
+        let define_over = |first: &Sink, value: Value| {
+            let spec: SinkSpec = serde_json::from_value(value).unwrap();
+            Sink::define(spec, UserId::new(), Some(first)).map(|_| ()).map_err(|error| error.to_string())
+        };
+        let header = define(global(json!({"url": "http://a/", "headers": {"X": {"env": "PASSWORD"}}}))).unwrap();
+        for owner in ["me", "global"] {
+            let masked = webhook(json!({"url": "http://b/", "headers": {"X": MASK}}));
+            let refused = define_over(&header, with(masked, "owner", json!(owner))).unwrap_err();
+            assert!(refused.starts_with("`webhook.headers.X`: give the value"), "{refused}");
+        }
+        let secret = define(global(json!({"url": "http://a/", "secret": {"env": "SECRET"}}))).unwrap();
+        assert_eq!(define_over(&secret, global(json!({"url": "http://b/"}))), Ok(()));
+        for masked in [json!(null), json!(webhook_secret::MASK), json!(MASK)] {
+            let refused = define_over(&secret, webhook(json!({"url": "http://b/", "secret": masked}))).unwrap_err();
+            assert!(refused.starts_with("`webhook.secret`: only a global sink"), "{refused}");
         }
     }
 

@@ -5,6 +5,7 @@
 
 use crate::model::webhook_secret::WebhookSecret;
 use base64::{Engine, engine::general_purpose::STANDARD};
+use data_encoding::HEXLOWER;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::fmt;
@@ -24,13 +25,10 @@ impl WebhookSigner {
 
     /// The value of `X-Service-Signature` for this body.
     pub fn sign_body(&self, body: &[u8]) -> String {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mac = finish(self.body.clone(), &[body]);
         let mut signature = String::with_capacity(7 + 2 * mac.len());
         signature.push_str("sha256=");
-        for digit in mac.iter().flat_map(|byte| [byte >> 4, byte & 15]) {
-            signature.push(char::from(DIGITS[usize::from(digit)]));
-        }
+        HEXLOWER.encode_append(&mac, &mut signature);
         signature
     }
 

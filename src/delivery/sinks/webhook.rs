@@ -316,11 +316,11 @@ fn interpret(response: &egress::OutboundResponse, on_gone: OnGone, url: &Attempt
     CompletedAttempt { status: Some(status.as_u16()), response: text, ..completed }
 }
 
-/// Parses a `Retry-After` header: seconds, or an HTTP date. A date that has passed asks for no wait.
+/// Parses a `Retry-After` header: seconds, any number of them, or an HTTP date. A date that has passed asks for no wait.
 fn retry_after(value: &str, now: DateTime<Utc>) -> Option<Duration> {
     let value = value.trim();
-    if let Ok(seconds) = value.parse() {
-        return Some(Duration::from_secs(seconds));
+    if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Some(Duration::from_secs(value.parse().unwrap_or(u64::MAX)));
     }
     let date = DateTime::parse_from_rfc2822(value).ok()?;
     Some((date.to_utc() - now).to_std().unwrap_or(Duration::ZERO))
@@ -526,6 +526,10 @@ mod tests {
         assert_eq!(retry_after("120", now), Some(Duration::from_secs(120)));
         assert_eq!(retry_after("Wed, 21 Oct 2015 07:28:00 GMT", now), Some(Duration::from_secs(60)));
         assert_eq!(retry_after("Wed, 21 Oct 2015 07:00:00 GMT", now), Some(Duration::ZERO));
+        assert_eq!(
+            retry_after("99999999999999999999", now),
+            Some(Duration::MAX.saturating_sub(Duration::from_nanos(999_999_999)))
+        );
         assert_eq!(retry_after("-5", now), None);
         assert_eq!(retry_after("tomorrow", now), None);
     }

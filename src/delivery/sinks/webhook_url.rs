@@ -62,7 +62,7 @@ impl AttemptUrl {
         }
     }
 
-    /// What to tell of an error of the attempt.
+    /// The text for an error of the attempt.
     pub fn told(&self, error: &EgressError) -> String {
         if let Self::Shown(_) = self {
             return error.to_string();
@@ -84,7 +84,7 @@ impl AttemptUrl {
         }
     }
 
-    /// What to tell of the place to which the receiver redirects. It often has the same path.
+    /// The text for the place to which the receiver redirects. It often has the same path.
     pub fn redirect<'a>(&self, target: &'a str) -> &'a str {
         match self {
             Self::Shown(_) => target,

@@ -12,7 +12,7 @@ pub trait MethodGateway: Send + Sync + 'static {
     /// Tells if the space serves the method now.
     fn presence(&self, space: SpaceId, method: &str) -> Presence;
 
-    /// Calls the method in this space, under its local name and within its own timeout. The error is one line for
+    /// Calls the method in this space, by its canonical name and within its own timeout. The error is one line for
     /// people.
     fn call(&self, space: SpaceId, method: &str, params: Box<RawValue>) -> BoxFuture<'_, Result<RpcResponse, String>>;
 }

@@ -4,7 +4,7 @@ use super::{lenient::Lenient, list::Limit, schemas};
 use crate::model::{
     delivery::AttemptOutcome,
     id::{EventId, ScriptId},
-    json_input,
+    json_input::{self, JsonFields},
     library::Language,
     owner::OwnerSpec,
     script_spec::{ScriptKind, ScriptSpec},
@@ -12,7 +12,7 @@ use crate::model::{
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, value::RawValue};
+use serde_json::{Value, value::RawValue};
 use std::{borrow::Cow, fmt};
 
 #[derive(Deserialize, JsonSchema)]
@@ -30,12 +30,12 @@ pub struct ScriptQuery {
 /// A whole script, field by field, so that an absent field differs from one set to its default.
 #[derive(Deserialize)]
 #[serde(transparent)]
-pub struct ScriptFields(pub Map<String, Value>);
+pub struct ScriptFields(pub JsonFields);
 
 /// The fields of a script that are to change; null removes one.
 #[derive(Deserialize)]
 #[serde(transparent)]
-pub struct ScriptPatch(pub Map<String, Value>);
+pub struct ScriptPatch(pub JsonFields);
 
 /// A script without its content.
 #[derive(Serialize, Deserialize, JsonSchema)]

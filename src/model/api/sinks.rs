@@ -4,7 +4,7 @@ use super::{lenient::Lenient, list::Limit, schemas, search_text::SearchText};
 use crate::model::{
     delivery::AttemptOutcome,
     id::{EventId, SinkId, SpaceId},
-    json_input,
+    json_input::{self, JsonFields},
     owner::OwnerSpec,
     sink_spec::SinkSpec,
     timestamp::Timestamp,
@@ -12,7 +12,7 @@ use crate::model::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de::IntoDeserializer as _};
-use serde_json::{Map, Value, value::RawValue};
+use serde_json::value::RawValue;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -33,12 +33,12 @@ pub struct SinkQuery {
 /// A whole sink, field by field, so that an absent field differs from one set to its default.
 #[derive(Deserialize)]
 #[serde(transparent)]
-pub struct SinkFields(pub Map<String, Value>);
+pub struct SinkFields(pub JsonFields);
 
 /// The fields of a sink that are to change; a part such as `webhook` is replaced as a whole.
 #[derive(Deserialize)]
 #[serde(transparent)]
-pub struct SinkPatch(pub Map<String, Value>);
+pub struct SinkPatch(pub JsonFields);
 
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Sink")]

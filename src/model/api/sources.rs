@@ -3,13 +3,14 @@
 use super::{list::Limit, schemas, sinks::QuarantineView};
 use crate::model::{
     id::{EventId, SourceId, SourceLetterId},
+    json_input::JsonFields,
     owner::OwnerSpec,
     source_spec::SourceSpec,
     timestamp::Timestamp,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, value::RawValue};
+use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
 #[derive(Deserialize, JsonSchema)]
@@ -26,12 +27,12 @@ pub struct SourceQuery {
 /// A whole source, field by field, so that an absent field differs from one set to its default.
 #[derive(Deserialize)]
 #[serde(transparent)]
-pub struct SourceFields(pub Map<String, Value>);
+pub struct SourceFields(pub JsonFields);
 
 /// The fields of a source that are to change; `verify` is replaced as a whole.
 #[derive(Deserialize)]
 #[serde(transparent)]
-pub struct SourcePatch(pub Map<String, Value>);
+pub struct SourcePatch(pub JsonFields);
 
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Source")]

@@ -4,13 +4,13 @@ use super::{lenient::Lenient, list::Limit, methods::RefusalView};
 use crate::model::{
     health_check::HealthCheck,
     id::{ScriptId, SpaceId, TemplateId, UserId},
+    json_input::JsonFields,
     space_settings::{Driver, Host, Port, SpaceName, SpaceSettings},
     space_state::{SpaceHealth, SpaceState},
     timestamp::Timestamp,
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 use std::{borrow::Cow, collections::BTreeMap, path::PathBuf};
 
 #[derive(Deserialize, JsonSchema)]
@@ -55,7 +55,7 @@ pub struct SpaceBody {
 /// The settings of a space that are to change; null removes one.
 #[derive(Deserialize)]
 #[serde(transparent)]
-pub struct SpacePatch(pub Map<String, Value>);
+pub struct SpacePatch(pub JsonFields);
 
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Space")]

@@ -1,10 +1,9 @@
 //! Templates of spaces. A [`TemplateSpec`] makes or replaces one.
 
 use super::{list::Limit, schemas};
-use crate::model::{id::TemplateId, template_spec::TemplateSpec, timestamp::Timestamp};
+use crate::model::{id::TemplateId, json_input::JsonFields, template_spec::TemplateSpec, timestamp::Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -18,7 +17,7 @@ pub struct TemplateQuery {
 /// The fields of a template that are to change; null removes one.
 #[derive(Deserialize)]
 #[serde(transparent)]
-pub struct TemplatePatch(pub Map<String, Value>);
+pub struct TemplatePatch(pub JsonFields);
 
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Template")]

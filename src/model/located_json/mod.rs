@@ -1,6 +1,6 @@
 //! A deserializer of the JSON that users send. Its errors have the path of the field at fault, and it reads a struct from an
 //! object only: serde also accepts a list, field by field in declaration order, which callers must not come to rely on.
-//! (Serde reads the parts of untagged types itself, and accepts one there.)
+//! (Serde reads the parts of an untagged type itself, and accepts one there. Types of users have `text_or_object` instead.)
 //!
 //! [`read`] splits an object into its fields, each with the text of its value, and reads those one by one in the same way.
 //! So a type is compiled for one deserializer, and not for each layer around another one. The path is built only when an error is
@@ -14,7 +14,7 @@ use serde::de::{
     value::{BorrowedStrDeserializer, MapDeserializer},
 };
 use serde_json::{Error, Value, de::StrRead, value::RawValue};
-use std::{borrow::Cow, cell::RefCell, convert::Infallible, fmt, iter, slice, vec};
+use std::{borrow::Cow, cell::RefCell, collections::HashSet, convert::Infallible, fmt, iter, slice, vec};
 
 /// The error for a value that does not fit its type.
 #[derive(Debug)]
@@ -49,6 +49,19 @@ pub fn read<'de, T: de::Deserialize<'de>>(text: &'de str) -> Result<T, JsonFault
 }
 
 impl JsonFault {
+    /// The fault of a text that its sender has not seen.
+    pub fn without_position(mut self) -> Self {
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        if let Some((fault, position)) = self.message.rsplit_once(" at line ")
+            && let Some((line, column)) = position.split_once(" column ")
+            && is_number(line)
+            && is_number(column)
+        {
+            self.message.truncate(fault.len());
+        }
+        self
+    }
+
     /// The path as text, such as `items[1].count`. Empty for the whole value.
     pub fn path(&self) -> String {
         let mut path = String::new();
@@ -95,6 +108,11 @@ impl<'de> SplitValue<'de> {
             _ => <&RawValue as de::Deserialize>::deserialize(&mut json).map(|_| Self::Scalar)?,
         };
         json.end().map_err(|error| Error::custom(format_args!("the JSON goes on after its end: {error}")))?;
+        if let Self::Object(fields) = &split
+            && let Some(key) = repeated_key(fields)
+        {
+            return Err(Error::custom(format_args!("duplicate field `{key}`")));
+        }
         Ok(split)
     }
 }
@@ -122,6 +140,18 @@ fn fields<'de>(json: &mut serde_json::Deserializer<StrRead<'de>>) -> Result<Vec<
     struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
     json.deserialize_map(FieldsVisitor)
+}
+
+/// The first key that an object has twice. Serde reads the last of them into a map, and its sender may have meant the first.
+fn repeated_key<'a>(fields: &'a [SplitField<'_>]) -> Option<&'a str> {
+    /// The number of fields up to which comparing each with those before it is faster than a set.
+    const FEW: usize = 16;
+    let keys = || fields.iter().map(|field| &*field.key);
+    if fields.len() <= FEW {
+        return keys().enumerate().find_map(|(at, key)| keys().take(at).any(|earlier| earlier == key).then_some(key));
+    }
+    let mut seen = HashSet::with_capacity(fields.len());
+    keys().find(|key| !seen.insert(*key))
 }
 
 /// The text of a value, and its parts if it is split already.

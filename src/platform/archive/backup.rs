@@ -51,7 +51,7 @@ impl Backup {
     ///
     /// # Errors
     ///
-    /// What was written before is no whole archive then.
+    /// The part that was written before is no whole archive then.
     pub fn write<W: Write + Send + 'static>(mut self, out: W) -> Result<(W, ArchiveEnd), BackupError> {
         let mut archive = ArchiveWriter::new(out, &self.manifest)?;
         for (name, content) in self.files {

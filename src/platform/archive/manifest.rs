@@ -2,6 +2,7 @@
 
 use super::ArchiveError;
 use crate::{model::timestamp::Timestamp, platform::store::FORMAT as DATA_VERSION};
+use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
@@ -108,5 +109,5 @@ const fn is_zero(number: &u64) -> bool {
 
 /// A hash in hexadecimal digits.
 pub(super) fn digits(hash: Sha256) -> String {
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    HEXLOWER.encode(&hash.finalize())
 }

@@ -21,7 +21,7 @@ use crate::{
         store::{Migration, StoreOptions},
     },
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::{Map, Value};
 use std::{
     net::SocketAddr,
@@ -36,6 +36,7 @@ pub const DEFAULT_TOML: &str = include_str!("../../../contrib/svc.default.toml")
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
+    #[serde(deserialize_with = "address")]
     pub listen: SocketAddr,
     /// Empty until [`Config::data_dir`] decides.
     pub data: PathBuf,
@@ -177,6 +178,7 @@ pub enum EngineKind {
 #[serde(default, deny_unknown_fields)]
 pub struct AgentConfig {
     pub server: Vec<String>,
+    #[serde(deserialize_with = "address")]
     pub listen: SocketAddr,
     /// Empty means the user's data directory.
     pub data: PathBuf,
@@ -336,6 +338,11 @@ impl Config {
         }
         Ok(())
     }
+}
+
+fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    text.parse().map_err(|_| D::Error::custom("expected an IP address and a port, such as 127.0.0.1:7300"))
 }
 
 /// `$XDG_DATA_HOME/svc`, or `~/.local/share/svc`; `None` without a home.

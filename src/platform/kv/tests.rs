@@ -152,8 +152,13 @@ async fn increments_add_up_and_refuse_a_value_that_is_no_integer() {
     let kv = &opened.kv;
     assert_eq!(kv.increment(Owner::Global, "n", 2, None).await.unwrap(), 2);
     assert_eq!(kv.increment(Owner::Global, "n", -5, None).await.unwrap(), -3);
-    kv.set(Owner::Global, "n", json(&i64::MAX.to_string()), None).await.unwrap();
-    assert!(matches!(kv.increment(Owner::Global, "n", 1, None).await, Err(KvError::NotAnInteger(key)) if key == "n"));
+    let most = 1 << 53;
+    assert_eq!(kv.increment(Owner::Global, "n", most + 3, None).await.unwrap(), most);
+    for value in [most, -most, i64::MAX, i64::MIN] {
+        kv.set(Owner::Global, "n", json(&value.to_string()), None).await.unwrap();
+        let past = kv.increment(Owner::Global, "n", value.signum(), None).await;
+        assert!(matches!(past, Err(KvError::NotAnInteger(key)) if key == "n"), "{value}");
+    }
     kv.set(Owner::Global, "n", json("\"x\""), None).await.unwrap();
     assert!(matches!(kv.increment(Owner::Global, "n", 1, None).await, Err(KvError::NotAnInteger(_))));
     opened.end().await;

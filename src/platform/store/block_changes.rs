@@ -109,7 +109,7 @@ impl<F: FnMut(&[u8], &[u8])> TreeWriter<'_, F> {
         let left = match block {
             Some((start, sealed)) if !is_full(&sealed) || !changed.is_empty() || !follows => {
                 let target = if new.is_empty() {
-                    // What is left of a block fits into one.
+                    // The rest of a block fits into one.
                     usize::MAX / 2
                 } else if !follows && new.len() > changed.len() {
                     // More rows are likely to come between these.

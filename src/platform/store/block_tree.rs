@@ -37,7 +37,7 @@ pub struct BlockTree {
 pub struct BlockSizes {
     /// The rows themselves.
     pub content: u64,
-    /// What sled has for them.
+    /// The compressed blocks that sled has.
     pub sealed: u64,
 }
 

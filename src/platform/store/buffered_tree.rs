@@ -67,7 +67,7 @@ impl BufferedTree {
                 }
             }
         }
-        // What was in no buffer is in sled: a buffer is let go only after sled or the newer one has all its rows.
+        // A row that was in no buffer is in sled: a buffer is let go only after sled or the newer one has all its rows.
         self.tree.get(key)
     }
 

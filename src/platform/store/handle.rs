@@ -58,7 +58,7 @@ impl Store {
             snapshot: Default::default(),
             _lock: lock,
         });
-        state.is_short_of_room();
+        state.measure_room();
         writer::start(state.clone(), groups, InboxReader::new(inbox), metrics)
             .map_err(|source| StoreOpenError::Directory { path: directory.to_owned(), source })?;
         Ok(Self(state))
@@ -102,7 +102,7 @@ impl Store {
             })
         });
         answered.await.unwrap_or_else(|_| {
-            // The job was dropped unanswered: by a closed channel, or by a panic that the writer is about to note.
+            // The job was dropped unanswered: by a closed inbox, or by a panic that the writer is about to note.
             let dropped = if self.0.closed.load(Ordering::Acquire) {
                 StoreError::Closing
             } else {
@@ -119,7 +119,7 @@ impl Store {
     ///
     /// [`StoreError::DiskFull`], until there is room again.
     pub fn check_room(&self) -> Result<(), StoreError> {
-        if self.0.short_of_room.load(Ordering::Relaxed) && self.0.is_short_of_room() {
+        if self.0.short_of_room.load(Ordering::Relaxed) && self.0.measure_room() {
             return Err(StoreError::DiskFull);
         }
         Ok(())
@@ -144,12 +144,12 @@ impl Store {
         scan::get(&self.0.tree, key)
     }
 
-    /// Every key that starts with `prefix`, in order; `rev()` reads it backwards.
+    /// Every row whose key starts with `prefix`, in order; `rev()` reads backwards.
     pub fn scan(&self, prefix: &[u8]) -> impl DoubleEndedIterator<Item = Result<(Value, Value), StoreError>> + use<> {
         Scan::new(&self.0.tree, self.0.tree.scan_prefix(prefix))
     }
 
-    /// Every key in a range, in order.
+    /// Every row in a range, in order.
     pub fn range(
         &self,
         range: std::ops::Range<Vec<u8>>,
@@ -178,7 +178,7 @@ impl Store {
 
     /// True if the disk has less room than is kept free.
     pub fn is_short_of_room(&self) -> bool {
-        self.0.is_short_of_room()
+        self.0.measure_room()
     }
 
     /// The room for new records; `None` if the system does not say.

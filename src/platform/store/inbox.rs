@@ -37,8 +37,8 @@ struct InboxJobs {
     waiting: VecDeque<WaitingJob>,
     /// How many of them somebody waits for.
     awaited: usize,
-    /// How many of those, besides one, it takes to wake the writer.
-    others: usize,
+    /// The number of those at which the writer is woken; 0 stands for 1.
+    wake_at: usize,
     /// The time at which the writer looks for jobs that nobody waits for.
     gathered_at: Option<Instant>,
     stop: StopState,
@@ -70,7 +70,7 @@ impl Inbox {
             StopState::Open => {}
             StopState::Stopping(_) => return jobs.late.push(added),
             StopState::Closed => {
-                // What a job holds may add another one when it is dropped.
+                // A value that a job holds may add another job when it is dropped.
                 drop(jobs);
                 return;
             }
@@ -78,7 +78,7 @@ impl Inbox {
         let wakes = match added.is_awaited {
             true => {
                 jobs.awaited += 1;
-                jobs.awaited == jobs.others + 1
+                jobs.awaited == jobs.wake_at.max(1)
             }
             false => jobs.gathered_at.is_none(),
         };
@@ -148,10 +148,11 @@ impl InboxReader {
         if self.taken.is_empty() {
             let mut jobs = self.inbox.jobs.lock();
             if !time.is_zero() && jobs.waiting.is_empty() {
-                jobs.others = enough(expected).saturating_sub(1);
-                let few = |jobs: &mut InboxJobs| jobs.awaited <= jobs.others && matches!(jobs.stop, StopState::Open);
+                jobs.wake_at = enough(expected);
+                let few =
+                    |jobs: &mut InboxJobs| jobs.awaited < jobs.wake_at.max(1) && matches!(jobs.stop, StopState::Open);
                 self.inbox.writer.wait_while_for(&mut jobs, few, time);
-                jobs.others = 0;
+                jobs.wake_at = 0;
             }
             self.taken = jobs.take();
         }
@@ -298,7 +299,7 @@ mod tests {
             let (inbox, held) = (inbox.clone(), held.clone());
             std::thread::spawn(move || {
                 for _ in 0..count {
-                    while inbox.jobs.lock().others != 1 {
+                    while inbox.jobs.lock().wake_at != 2 {
                         std::thread::yield_now();
                     }
                     inbox.add(job(true, &held));

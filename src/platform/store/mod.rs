@@ -9,6 +9,17 @@
 //! ([`StoreError::Stopped`]) until a restart reopens it. A disk that is merely getting full is noticed before that, and
 //! refused only until there is room again. A damaged record fails only its own readers: it can be replaced and deleted. A damaged block of
 //! records (`block_tree`) stops the store; a start checks them all.
+//!
+//! | concern | files |
+//! |---|---|
+//! | a write | [`handle`], [`inbox`], [`writer`], [`batch`], [`row_changes`], [`journal`], [`commit_mark`], [`buffered_tree`] |
+//! | the journal's files | [`journal`], [`journal_record`], [`journal_file`] |
+//! | rows in sled | [`block_tree`], [`block_changes`], [`row_block`], [`chunked`], [`frame`], [`compression`], [`sled_sync`] |
+//! | a read | [`handle`], [`scan`], [`table`]; of the whole store at one moment, [`snapshot_read`], [`snapshot_slot`] |
+//! | opening a data directory | [`open`], [`private_directory`], [`format`](self::format), [`check`], [`digest`], [`database`] |
+//! | another database in place of the present one | [`rewrite`], [`format1`], [`new_database`], [`replacement`] |
+//! | without a server | [`inspect`], [`log_file`], [`offline`], [`restore_marker`] |
+//! | the room on disk | [`room`], [`disk`] |
 
 mod batch;
 mod block_changes;

@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(sizes(1000, 800).stored(), 400 * MIB);
         assert_eq!(sizes(300, 800).stored(), 75 * MIB, "never more in blocks than there are");
         let room = |all, in_blocks| StoreRoom { free: 20 * MIB, keep_free: 64 * MIB, sizes: sizes(all, in_blocks) };
-        // What the deleted rows leave is what they took: 3 * 200 MiB of the file stay in use.
+        // The deleted rows leave as much as they took: 3 * 200 MiB of the file stay in use.
         assert!(room(1000, 800).is_short() && room(1000, 800).is_enough_without(800 * MIB));
         assert!(!room(1030, 800).is_enough_without(800 * MIB));
         assert!(!room(1000, 800).is_enough_without(700 * MIB));

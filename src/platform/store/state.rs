@@ -47,7 +47,8 @@ pub struct StoreState {
 }
 
 impl StoreState {
-    pub fn is_short_of_room(&self) -> bool {
+    /// Looks at the disk and keeps the result. Returns true if too little room is left.
+    pub fn measure_room(&self) -> bool {
         let short = self.room().is_some_and(StoreRoom::is_short);
         self.short_of_room.store(short, Ordering::Relaxed);
         short

@@ -21,7 +21,7 @@ const GROUP: usize = 1024;
 
 /// The time for which a group waits for the next of the callers that it expects, and for all of them.
 const NEXT_CALLER: Duration = Duration::from_micros(200);
-const CROWD: Duration = Duration::from_micros(500);
+const ALL_CALLERS: Duration = Duration::from_micros(500);
 
 /// Bytes after which a group is written even if more jobs wait.
 const GROUP_BYTES: usize = 8 << 20;
@@ -39,7 +39,7 @@ pub(super) fn start(
     Ok(())
 }
 
-/// The files, beside sled's, that tell of groups.
+/// The files beside sled's that record each group.
 pub(super) struct GroupLog {
     pub mark: CommitMark,
     pub journal: Journal,
@@ -55,13 +55,13 @@ fn run(state: Arc<StoreState>, mut groups: GroupLog, mut inbox: InboxReader, met
         let mut answers = Vec::new();
         let (mut next, mut callers) = (Some(first), 0);
         // The time until which the next caller is waited for, and that for all of them.
-        let (mut next_ends, mut crowd_ends) = (None, None);
+        let (mut next_ends, mut all_end) = (None, None);
         while let Some(WaitingJob { job, is_awaited }) = next.take() {
             if is_awaited {
                 callers += 1;
                 let now = Instant::now();
                 next_ends = Some(now + NEXT_CALLER);
-                crowd_ends = crowd_ends.or(Some(now + CROWD));
+                all_end = all_end.or(Some(now + ALL_CALLERS));
             }
             match catch_unwind(AssertUnwindSafe(|| job(&mut batch))) {
                 Ok(answer) => answers.push(answer),
@@ -69,7 +69,7 @@ fn run(state: Arc<StoreState>, mut groups: GroupLog, mut inbox: InboxReader, met
                 Err(_) => fail(&state, JOB_PANICKED),
             }
             if answers.len() < GROUP && batch.bytes() < GROUP_BYTES {
-                let ends = next_ends.min(crowd_ends).filter(|_| callers < expected);
+                let ends = next_ends.min(all_end).filter(|_| callers < expected);
                 let wait = ends.map_or(Duration::ZERO, |ends| ends.saturating_duration_since(Instant::now()));
                 next = inbox.next_within(wait, expected.saturating_sub(callers));
             }
@@ -82,7 +82,7 @@ fn run(state: Arc<StoreState>, mut groups: GroupLog, mut inbox: InboxReader, met
         }
         metrics.flushed(jobs, started.elapsed());
         if room_seen.elapsed() >= ROOM_LOOK {
-            state.is_short_of_room();
+            state.measure_room();
             room_seen = Instant::now();
         }
     }

@@ -215,7 +215,7 @@ pub trait Engine: Send + Sync + 'static {
     async fn feed_replay(&self, sink: SinkId, most: usize) -> Result<ReplayStep, StoreError>;
 
     /// Waits until a queue has room for further events of its job, or a job was started or changed.
-    async fn replay_room(&self);
+    async fn wait_for_replay_room(&self);
 
     /// Returns the sink's dead letters after the given sequence number, oldest first.
     fn dead_letters(&self, sink: SinkId, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError>;

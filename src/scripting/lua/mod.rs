@@ -55,7 +55,7 @@ pub use json::{JsonError, check_size};
 pub(in crate::scripting) use libraries::bounded_log;
 pub use limits::LimitExceeded;
 pub(in crate::scripting) use limits::{RunClock, RunLimits, Watchdog};
-pub use program::{Capabilities, CompileError, MAX_SPACE_FILE, Program};
+pub use program::{Capabilities, CompileError, MAX_SPACE_FILE, Program, refuse_large_integers};
 pub use results::{
     BodyFormat, CheckVerdict, FilterVerdict, MethodHandler, ProgramRun, RenderedBody, ScriptRun, ToolRun, TransformRun,
 };

@@ -1,4 +1,4 @@
-//! What a worker gives up before it runs anything: every file descriptor but its socket, files, network, other programs,
+//! The rights that a worker gives up before it runs anything: every file descriptor but its socket, files, network, other programs,
 //! and memory beyond its limit.
 //!
 //! Landlock and seccomp are applied where the kernel has them; `no_new_privs` and the resource limits always.

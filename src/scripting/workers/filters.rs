@@ -114,7 +114,7 @@ impl LuaWorkers {
                     };
                 }
                 // A filter has nothing to ask for, unless somebody has taken the worker over.
-                RunEvent::Ask(_) | RunEvent::Request(_) => {
+                RunEvent::BlockingRequest(_) | RunEvent::YieldingRequest(_) => {
                     handle.kill(LimitExceeded::Cancelled);
                     return Err(ScriptError::Host);
                 }

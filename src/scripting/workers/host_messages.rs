@@ -1,4 +1,4 @@
-//! What a run asks of the server, and the answers.
+//! The requests of a run to the server, and the answers.
 //!
 //! A request comes from a worker and is untrusted: it names no owner, and its texts are checked where they are used.
 

@@ -290,20 +290,20 @@ impl LuaWorkers {
         let mut late_requests = 0;
         loop {
             let event = handle.next().await;
-            if let RunEvent::Ask(request) | RunEvent::Request(request) = &event {
+            if let RunEvent::BlockingRequest(request) | RunEvent::YieldingRequest(request) = &event {
                 *acted |= request.may_change_something();
             }
             match event {
                 RunEvent::Done(finished) => return Ok(finished),
                 RunEvent::Lost(lost) => return Err(lost),
-                RunEvent::Ask(request) => {
+                RunEvent::BlockingRequest(request) => {
                     let answer = self.0.services.answer(rights, request);
                     match tokio::time::timeout(handle.time_left(), answer).await {
                         Ok(Answer { result, library }) => handle.reply(&result, library.as_ref()),
                         Err(_) => handle.kill(LimitExceeded::Wall(self.0.limits.wall)),
                     }
                 }
-                RunEvent::Request(_) if handle.time_left().is_zero() => {
+                RunEvent::YieldingRequest(_) if handle.time_left().is_zero() => {
                     late_requests += 1;
                     if late_requests > MAX_LATE_REQUESTS {
                         handle.kill(LimitExceeded::Wall(self.0.limits.wall));
@@ -311,7 +311,7 @@ impl LuaWorkers {
                         handle.end(LimitExceeded::Wall(self.0.limits.wall));
                     }
                 }
-                RunEvent::Request(request) => {
+                RunEvent::YieldingRequest(request) => {
                     let answer = self.0.services.answer(rights, request);
                     let answered = tokio::time::timeout(handle.time_left(), answer);
                     tokio::select! {

@@ -2,8 +2,8 @@
 //!
 //! The conversation goes in turns. [`ToWorker::Start`], [`ToWorker::Reply`] to a request and [`ToWorker::End`] each begin
 //! one turn of one run, and the worker takes the turns in the order in which they were sent. A turn ends with
-//! [`FromWorker::Done`], or with [`FromWorker::Request`] when the run waits for the server. During a turn the worker may
-//! [`FromWorker::Ask`]: then it does nothing else until it has the reply. So the server knows at any moment which run a
+//! [`FromWorker::Done`], or with [`FromWorker::YieldingRequest`] when the run waits for the server. During a turn the worker may
+//! send [`FromWorker::BlockingRequest`]: then it does nothing else until it has the reply. So the server knows at any moment which run a
 //! worker executes, and every message of a worker is about that run.
 
 use super::{
@@ -87,9 +87,20 @@ pub(super) enum RunWork {
 /// A message of a worker.
 #[derive(Debug)]
 pub(super) enum FromWorker {
-    Request { run: u64, request: HostRequest },
-    Ask { run: u64, request: HostRequest },
-    Done { run: u64, finished: FinishedRun },
+    /// Ends the turn: other runs go on until the reply begins the next one.
+    YieldingRequest {
+        run: u64,
+        request: HostRequest,
+    },
+    /// The worker does nothing else until it has the reply.
+    BlockingRequest {
+        run: u64,
+        request: HostRequest,
+    },
+    Done {
+        run: u64,
+        finished: FinishedRun,
+    },
 }
 
 /// A run that is over.
@@ -244,12 +255,12 @@ impl ToWorker {
 impl FromWorker {
     pub fn write(&self, writer: &mut FrameWriter) {
         writer.frame(|frame| match self {
-            Self::Request { run, request } => {
+            Self::YieldingRequest { run, request } => {
                 frame.u8(0);
                 frame.u64(*run);
                 request.write(frame);
             }
-            Self::Ask { run, request } => {
+            Self::BlockingRequest { run, request } => {
                 frame.u8(1);
                 frame.u64(*run);
                 request.write(frame);
@@ -269,8 +280,8 @@ impl FromWorker {
 
     pub fn read(mut frame: FrameReader) -> Result<Self, Malformed> {
         let message = match frame.u8()? {
-            0 => Self::Request { run: frame.u64()?, request: HostRequest::read(&mut frame)? },
-            1 => Self::Ask { run: frame.u64()?, request: HostRequest::read(&mut frame)? },
+            0 => Self::YieldingRequest { run: frame.u64()?, request: HostRequest::read(&mut frame)? },
+            1 => Self::BlockingRequest { run: frame.u64()?, request: HostRequest::read(&mut frame)? },
             2 => {
                 let run = frame.u64()?;
                 let cpu = Duration::from_nanos(frame.u64()?);
@@ -286,7 +297,7 @@ impl FromWorker {
     /// The run that the message is about.
     pub fn run(&self) -> u64 {
         match self {
-            Self::Request { run, .. } | Self::Ask { run, .. } | Self::Done { run, .. } => *run,
+            Self::YieldingRequest { run, .. } | Self::BlockingRequest { run, .. } | Self::Done { run, .. } => *run,
         }
     }
 }
@@ -576,7 +587,8 @@ mod tests {
     #[test]
     fn a_message_that_is_cut_or_too_long_is_refused() {
         let mut writer = FrameWriter::default();
-        FromWorker::Request { run: 1, request: HostRequest::KvGet { key: "key".to_owned() } }.write(&mut writer);
+        FromWorker::YieldingRequest { run: 1, request: HostRequest::KvGet { key: "key".to_owned() } }
+            .write(&mut writer);
         let whole = Bytes::from(writer.bytes).slice(4..);
         for length in 0..whole.len() {
             assert_eq!(FromWorker::read(FrameReader(whole.slice(..length))).err(), Some(Malformed), "{length}");

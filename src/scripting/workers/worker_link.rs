@@ -144,11 +144,13 @@ pub(super) enum EndCause {
     Closed,
 }
 
-/// What happens to a run.
+/// A change of a run.
 #[derive(Debug)]
 pub(super) enum RunEvent {
-    Request(HostRequest),
-    Ask(HostRequest),
+    /// Its turn has ended, and the reply begins the next one.
+    YieldingRequest(HostRequest),
+    /// Its worker does nothing else until it has the reply.
+    BlockingRequest(HostRequest),
     Done(FinishedRun),
     Lost(LostRun),
 }
@@ -362,14 +364,14 @@ impl WorkerLink {
             };
             let abandoned = record.abandoned.is_some();
             match message {
-                FromWorker::Ask { request, .. } => {
+                FromWorker::BlockingRequest { request, .. } => {
                     record.phase = RunPhase::Asking;
-                    let _ = record.events.send(RunEvent::Ask(request));
+                    let _ = record.events.send(RunEvent::BlockingRequest(request));
                     (None, abandoned)
                 }
-                FromWorker::Request { request, .. } => {
+                FromWorker::YieldingRequest { request, .. } => {
                     record.phase = RunPhase::Waiting;
-                    let _ = record.events.send(RunEvent::Request(request));
+                    let _ = record.events.send(RunEvent::YieldingRequest(request));
                     self.end_turn(&mut state);
                     (None, abandoned)
                 }
@@ -545,7 +547,7 @@ impl WorkerLinkState {
 }
 
 impl RunHandle {
-    /// What happens to the run next.
+    /// The next change of the run.
     pub async fn next(&mut self) -> RunEvent {
         self.events.recv().await.unwrap_or(RunEvent::Lost(LostRun::Repeat))
     }

@@ -128,7 +128,7 @@ async fn confirm(
                 log::warn!("an event of space {} must wait: {reason}", link.space());
                 let _ = send_group(link, style, &mut group).await;
                 // The agent sends unconfirmed events again, in order, with its next link.
-                return Some(Goodbye::Restarting);
+                return Some(Goodbye::Unavailable);
             }
         };
         group.push(EventConfirmation { id, receipt });

@@ -1,8 +1,8 @@
 //! The links of agents to this server: one session for each linked agent.
 //!
 //! [`hub`] knows the session in force of each space and follows changes of spaces and scripts. [`session`] runs one link
-//! from the agent's hello to its end: it sends calls and reads replies, [`intake`] handles registrations and
-//! health, [`event_intake`] stores events, and [`libraries`] keeps the agent's libraries up to date.
+//! from the agent's hello to its end: it sends calls and reads replies, [`intake`] takes in what the
+//! agent sends, [`registration`] publishes its methods, [`event_intake`] stores its events, and [`libraries`] keeps the agent's libraries up to date.
 //!
 //! A space has one link. A newer one replaces the older, which gets a goodbye. The end of a link decides about the space: a
 //! goodbye stops it, anything else leaves it deployed and waiting for its agent.
@@ -11,6 +11,7 @@ mod event_intake;
 mod hub;
 mod intake;
 mod libraries;
+mod registration;
 mod session;
 
 pub use hub::{AgentHub, AgentHubDeps, MAX_SOCKETS};

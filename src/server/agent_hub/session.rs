@@ -65,7 +65,7 @@ impl AgentHub {
         let greeting = self.0.greetings.try_acquire();
         let greeted = match &greeting {
             Ok(_) => read_hello(&mut stream, space).await,
-            Err(_) => Err(Some(Goodbye::Restarting)),
+            Err(_) => Err(Some(Goodbye::Unavailable)),
         };
         drop(greeting);
         let goodbye = match greeted {
@@ -100,7 +100,7 @@ impl AgentHub {
             Err(SpaceError::NotLaunched(_) | SpaceError::WasStopped(_)) => return Some(Goodbye::Stopped),
             Err(error) => {
                 log::warn!("the agent of space {space} is not linked: {error}");
-                return Some(Goodbye::Restarting);
+                return Some(Goodbye::Unavailable);
             }
         };
         log::info!("the agent of space `{}` is linked, on {node_id}", linked.name);
@@ -133,9 +133,9 @@ impl AgentHub {
                     },
                     () = self.write_messages(messages, sink) => SessionEnd::Lost("it could not be written to"),
                     never = self.follow_libraries(&session, libraries) => match never {},
-                    goodbye = session.link.ended() => SessionEnd::ServerGoodbye(goodbye.unwrap_or(Goodbye::Restarting)),
+                    goodbye = session.link.ended() => SessionEnd::ServerGoodbye(goodbye.unwrap_or(Goodbye::Unavailable)),
                     () = deps.identity.wait_until_invalid(caller) => SessionEnd::ServerGoodbye(Goodbye::Revoked),
-                    () = deps.shutdown.cancelled() => SessionEnd::ServerGoodbye(Goodbye::Restarting),
+                    () = deps.shutdown.cancelled() => SessionEnd::ServerGoodbye(Goodbye::Unavailable),
                 }
             }
         };
@@ -184,14 +184,14 @@ impl AgentHub {
                 Err(error) => return unexpected(error.to_string()),
                 Ok(ToServer::Goodbye) => return SessionEnd::AgentGoodbye,
                 Ok(ToServer::Hello(_)) => return unexpected("hello is said once".to_owned()),
-                Ok(ToServer::Reply { id, answer }) => {
-                    session.link.resolve(id, answer);
+                Ok(ToServer::Reply { id, reply }) => {
+                    session.link.resolve(id, reply);
                     continue;
                 }
                 Ok(message) => intake.push(message).await,
             };
             if taken.is_err() {
-                return SessionEnd::ServerGoodbye(Goodbye::Restarting);
+                return SessionEnd::ServerGoodbye(Goodbye::Unavailable);
             }
         }
     }

@@ -15,6 +15,9 @@ use hyper::{
 };
 use std::time::Duration;
 
+/// The longest message of an error, in bytes.
+const MAX_MESSAGE: usize = 4 << 10;
+
 /// Failure of a request.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
@@ -119,7 +122,7 @@ impl ApiError {
             log::error!("a request failed: {error}");
         }
         let (status, code) = self.kind();
-        let body = ErrorBody { error: ErrorText { code: code.into(), message: self.to_string() } };
+        let body = ErrorBody { error: ErrorText { code: code.into(), message: bounded_message(self.to_string()) } };
         let body = serde_json::to_vec(&body).expect("two strings are JSON");
         let mut response = Response::new(body.into());
         *response.status_mut() = status;
@@ -129,6 +132,15 @@ impl ApiError {
         }
         response
     }
+}
+
+/// A message within [`MAX_MESSAGE`]. It may repeat a value of the request, which can be as long as a body.
+fn bounded_message(mut message: String) -> String {
+    if message.len() > MAX_MESSAGE {
+        message.truncate(message.floor_char_boundary(MAX_MESSAGE));
+        message.push('…');
+    }
+    message
 }
 
 impl From<InvalidJson> for ApiError {

@@ -159,8 +159,8 @@ impl RouteTable {
     pub fn find(&self, method: &Method, path: &str) -> RouteMatch<'_> {
         let mut node = &self.root;
         let mut parameter = 0..0;
-        // A parameter may equal a literal: `GET /api/methods/call` is about the method named `call`, since the literal
-        // `call` takes only POST.
+        // A name may equal a literal: `GET /api/methods/call` is about the method named `call`, since the literal `call` takes
+        // only POST. An id never does.
         let mut by_parameter = None;
         for segment in segments(path) {
             let range = || {
@@ -183,7 +183,8 @@ impl RouteTable {
             let mut here = node.routes.iter().map(|index| &self.routes[*index]);
             here.find(|route| route.method == *method)
         };
-        let by_parameter = by_parameter.and_then(|(node, range)| Some((at(node)?, range)));
+        let by_name = |node| at(node).filter(|route| !route.path.contains("{id}"));
+        let by_parameter = by_parameter.and_then(|(node, range)| Some((by_name(node)?, range)));
         match at(node).map(|route| (route, parameter)).or(by_parameter) {
             Some((route, parameter)) => RouteMatch::Found(route, parameter),
             None if node.routes.is_empty() => RouteMatch::NotFound,

@@ -79,7 +79,12 @@ fn routes() -> Vec<Route> {
         get("/api/whoami", User, auth::whoami, "The caller, its permissions and its kind of credential"),
         get("/api/tokens", User, tokens::list, "The caller's API tokens"),
         post("/api/tokens", User, tokens::create, "Makes an API token; only this response shows it"),
-        get("/api/tokens/{id}", User, tokens::show, "A token: the caller's, or any for callers with manage_users"),
+        get(
+            "/api/tokens/{id}",
+            User,
+            tokens::show,
+            "A token: the caller's, or one of a user that a caller with manage_users may change",
+        ),
         delete("/api/tokens/{id}", User, tokens::delete, "Deletes such a token, which is refused from then on"),
         get("/api/users", USERS, users::list, "All users"),
         post("/api/users", USERS, users::create, "Makes a user"),
@@ -92,7 +97,18 @@ fn routes() -> Vec<Route> {
         put("/api/users/{id}", USERS, users::replace, "Replaces a user, who keeps the old password if none is given"),
         patch("/api/users/{id}", USERS, users::update, "Changes the given fields of a user"),
         delete("/api/users/{id}", USERS, users::delete, "Deletes a user with all its sinks, spaces and scripts"),
-        get("/api/users/{id}/tokens", USERS, users::tokens, "The API tokens of a user"),
+        get(
+            "/api/users/{id}/tokens",
+            USERS,
+            users::list_tokens,
+            "The API tokens of a user who may do no more than the caller",
+        ),
+        post(
+            "/api/users/{id}/tokens",
+            USERS,
+            users::create_token,
+            "Makes an API token for such a user; only this response shows it",
+        ),
         get("/api/roles", User, roles::list, "All roles"),
         post("/api/roles", ROLES, roles::create, "Makes a role"),
         get("/api/roles/{id}", User, roles::show, "A role"),
@@ -130,7 +146,12 @@ fn routes() -> Vec<Route> {
             sinks::replace,
             "Replaces a sink; owner and secret stay if they are not given",
         ),
-        patch("/api/event-sinks/{id}", SINKS, sinks::update, "Changes the given fields of a sink"),
+        patch(
+            "/api/event-sinks/{id}",
+            SINKS,
+            sinks::update,
+            "Changes the given fields of a sink; a part such as `webhook` is replaced as a whole, except for its secret",
+        ),
         delete("/api/event-sinks/{id}", SINKS, sinks::delete, "Deletes a sink with its queue and dead letters"),
         post(
             "/api/event-sinks/{id}/rotate-secret",
@@ -183,7 +204,12 @@ fn routes() -> Vec<Route> {
             sources::replace,
             "Replaces a source; owner and secret stay if they are not given, and a new secret overlaps with the old",
         ),
-        patch("/api/sources/{id}", SINKS, sources::update, "Changes the given fields of a source"),
+        patch(
+            "/api/sources/{id}",
+            SINKS,
+            sources::update,
+            "Changes the given fields of a source; `verify` is replaced as a whole, except for its secret",
+        ),
         delete("/api/sources/{id}", SINKS, sources::delete, "Deletes a source with its dead letters"),
         post(
             "/api/sources/{id}/test",
@@ -306,11 +332,19 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_that_equals_a_literal_is_found_by_the_methods_that_the_literal_does_not_take() {
+    fn a_name_that_equals_a_literal_is_found_by_the_methods_that_the_literal_does_not_take_and_an_id_is_not() {
         assert_eq!(found(&Method::POST, "/api/methods/call"), Some(("/api/methods/call", String::new())));
         assert_eq!(found(&Method::GET, "/api/methods/call"), Some(("/api/methods/{name}", "call".to_owned())));
         assert_eq!(found(&Method::GET, "/api/events/stream"), Some(("/api/events/stream", String::new())));
         assert_eq!(found(&Method::DELETE, "/api/events/stream"), None);
+        for (method, path, allowed) in [
+            (Method::GET, "/api/events/emit", Method::POST),
+            (Method::DELETE, "/api/scripts/check", Method::POST),
+            (Method::GET, "/api/event-sinks/preview", Method::POST),
+        ] {
+            let RouteMatch::OtherMethods(routes) = TABLE.find(&method, path) else { panic!("{path} is no id") };
+            assert_eq!(routes.iter().map(|route| &route.method).collect::<Vec<_>>(), [&allowed]);
+        }
     }
 
     #[test]

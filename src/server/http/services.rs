@@ -119,8 +119,8 @@ pub struct SinkServices {
     pub engine: Arc<dyn Engine>,
     pub activity: RecentActivity,
     pub scripts: Scripts,
-    /// Delivers outside any queue, for tests and previews.
-    pub delivery: sinks::SinkContext,
+    /// The services that attempts at sinks use.
+    pub sink_context: sinks::SinkContext,
     pub failures: SinkFailures,
     pub deliverer: Deliverer,
     pub user_limits: Arc<UserLimits>,

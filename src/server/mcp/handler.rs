@@ -79,8 +79,8 @@ impl ServerHandler for ToolsHandler {
         let mut server = Implementation::new("svc", env!("CARGO_PKG_VERSION"));
         server.title = Some("svc event router".to_owned());
         ServerConfig::new(capabilities).with_server_info(server).with_instructions(
-            "The tools are methods that running workspaces publish, and scripts of the server. The list depends on the user \
-             and changes as workspaces come and go.",
+            "The tools are methods that running spaces publish, and scripts of the server. The list depends on the user \
+             and changes as spaces come and go.",
         )
     }
 

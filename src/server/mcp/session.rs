@@ -6,6 +6,7 @@
 //! of another user is answered like an unknown one.
 
 use crate::model::id::UserId;
+use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
@@ -26,7 +27,7 @@ pub fn belongs_to(id: &str, user: UserId) -> bool {
 
 fn user_hash(own: Uuid, user: UserId) -> String {
     let hash = Sha256::new().chain_update(own.as_bytes()).chain_update(user.as_bytes()).finalize();
-    hash[..USER_HASH_BYTES].iter().map(|byte| format!("{byte:02x}")).collect()
+    HEXLOWER.encode(&hash[..USER_HASH_BYTES])
 }
 
 #[cfg(test)]

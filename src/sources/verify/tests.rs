@@ -327,3 +327,11 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn a_signature_is_hexadecimal_digits_and_nothing_else() {
+    assert_eq!(unhex("00ffAb"), Some(vec![0, 255, 171]));
+    for text in ["+f", "f", " f", "0x", "fé"] {
+        assert_eq!(unhex(text), None, "{text}");
+    }
+}

@@ -122,7 +122,7 @@ fn is_whole(path: &Path) -> io::Result<bool> {
     Ok(body(&fs::read(path)?).is_ok())
 }
 
-/// What a snapshot holds before its length and checksum, or what is wrong with it.
+/// The content of a snapshot before its length and checksum, or its fault.
 fn body(bytes: &[u8]) -> Result<&[u8], &'static str> {
     let length = bytes.len().checked_sub(12).filter(|length| *length > 0).ok_or("it is too short")?;
     let (body, mut end) = (&bytes[..length], Decoder(&bytes[length..]));

@@ -5,8 +5,8 @@ use super::{
     delivery_row::EarlierNumber,
     gaps::GapChange,
     history::History,
+    queue_again::QueuedAgain,
     queues::{QueueState, QueuedEvent},
-    requeue::QueuedAgain,
     rows::{EventRow, dead_key, decode, encode, number_key, position, queue_key, undamaged},
 };
 use crate::{
@@ -28,16 +28,16 @@ const UNKNOWN_TYPE: &str = "unknown";
 
 /// The result of queueing dead letters again.
 #[derive(Default)]
-pub struct Requeued {
+pub struct LettersQueuedAgain {
     /// The new sequence numbers, with the events.
     pub queued: Vec<(u64, HistoryPosition)>,
     /// Letters that stay, because the letter or its event is damaged.
     pub damaged: usize,
 }
 
-/// Dead letters that were dropped in one write, by sink: their number, and the first and last sequence number.
+/// Dead letters that were deleted in one write, by sink: their number, and the first and last sequence number.
 #[derive(Default)]
-pub struct DroppedLetters(BTreeMap<SinkId, (usize, u64, u64)>);
+pub struct DeletedLetters(BTreeMap<SinkId, (usize, u64, u64)>);
 
 /// The result for one dead letter.
 enum LetterResult {
@@ -96,27 +96,27 @@ impl QueueState {
     }
 
     /// Deletes dead letters, to make room for newer events.
-    pub fn drop_dead_letters(&self, batch: &mut Batch<'_>, letters: &[(SinkId, u64)], dropped: &mut DroppedLetters) {
+    pub fn delete_dead_letters(&self, batch: &mut Batch<'_>, letters: &[(SinkId, u64)], deleted: &mut DeletedLetters) {
         letters.iter().for_each(|(sink, sequence)| batch.delete(dead_key(*sink, *sequence)));
         let mut queues = self.queues();
         for (sink, sequence) in letters {
             if let Some(losses) = queues.get_mut(sink).and_then(|queue| queue.losses.as_mut()) {
-                // The oldest letter is dropped first, unless it was redelivered meanwhile.
+                // The oldest letter is deleted first, unless it was redelivered meanwhile.
                 if losses.dead_letters.front() == Some(sequence) {
                     losses.dead_letters.pop_front();
                 } else {
                     losses.dead_letters.retain(|other| other != sequence);
                 }
             }
-            let (count, first, last) = dropped.0.entry(*sink).or_insert((0, *sequence, *sequence));
+            let (count, first, last) = deleted.0.entry(*sink).or_insert((0, *sequence, *sequence));
             *count += 1;
             (*first, *last) = ((*first).min(*sequence), (*last).max(*sequence));
         }
     }
 
-    /// Logs and audits dropped dead letters.
-    pub fn report_dropped(&self, batch: &mut Batch<'_>, dropped: DroppedLetters, limit: u64) {
-        for (sink, (count, first, last)) in dropped.0 {
+    /// Logs and audits deleted dead letters.
+    pub fn report_deleted(&self, batch: &mut Batch<'_>, deleted: DeletedLetters, limit: u64) {
+        for (sink, (count, first, last)) in deleted.0 {
             let name = self.queues().get(&sink).map(|queue| queue.name.clone()).unwrap_or_default();
             log::warn!(
                 "sink `{name}` ({sink}): {count} dead letters, numbers {first} to {last}, are deleted: the history is over its {limit} bytes"
@@ -154,21 +154,21 @@ impl QueueState {
     }
 
     /// Moves dead letters to the tail of their queue, as far as there is room.
-    pub fn requeue(
+    pub fn queue_letters_again(
         &self,
         batch: &mut Batch<'_>,
         sink: SinkId,
         letters: &DeadLetterFilter,
-    ) -> Result<Requeued, StoreError> {
+    ) -> Result<LettersQueuedAgain, StoreError> {
         let sequences = self.queues().get(&sink).map(|queue| queue.losses().dead_letters.clone()).unwrap_or_default();
-        let mut requeued = Requeued::default();
+        let mut redelivered = LettersQueuedAgain::default();
         for sequence in sequences {
-            match self.requeue_one(batch, sink, sequence, letters) {
-                Ok(LetterResult::Queued(sequence, event)) => requeued.queued.push((sequence, event)),
-                Ok(LetterResult::Damaged) => requeued.damaged += 1,
+            match self.queue_letter_again(batch, sink, sequence, letters) {
+                Ok(LetterResult::Queued(sequence, event)) => redelivered.queued.push((sequence, event)),
+                Ok(LetterResult::Damaged) => redelivered.damaged += 1,
                 Ok(LetterResult::NotSelected) => {}
                 Ok(LetterResult::QueueFull) => break,
-                Err(error) if requeued.queued.is_empty() => return Err(error),
+                Err(error) if redelivered.queued.is_empty() => return Err(error),
                 // The letters moved so far are in the batch and must reach the queue in memory too.
                 Err(error) => {
                     log::error!("redelivery to sink {sink} ends early: {error}");
@@ -176,11 +176,11 @@ impl QueueState {
                 }
             }
         }
-        Ok(requeued)
+        Ok(redelivered)
     }
 
     /// Moves one dead letter to the tail of its queue. Everything is read before anything is changed.
-    fn requeue_one(
+    fn queue_letter_again(
         &self,
         batch: &mut Batch<'_>,
         sink: SinkId,

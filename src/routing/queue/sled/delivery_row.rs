@@ -47,8 +47,6 @@ pub struct StoredDelivery {
 impl DeliveryRow {
     /// Earlier numbers that are kept.
     const KEPT_NUMBERS: usize = 50;
-    /// Attempts that are kept when an event is queued again.
-    const KEPT_ATTEMPTS: usize = 50;
     /// The first byte of a row in the short form: a delivery that succeeded at the first attempt. Other rows are JSON.
     const SHORT: u8 = 1;
     /// The length of the short form without the receiver's response.
@@ -68,8 +66,7 @@ impl DeliveryRow {
 
     /// The row of a delivery that is queued again under a new number, and a number of it that is not remembered any more.
     pub fn queued_again(old: Option<Self>, number: EarlierNumber, sequence: u64) -> (Self, Option<u64>) {
-        let (mut attempts, mut earlier) = old.map_or_else(Default::default, |old| (old.attempts, old.earlier));
-        attempts.drain(..attempts.len().saturating_sub(Self::KEPT_ATTEMPTS));
+        let (attempts, mut earlier) = old.map_or_else(Default::default, |old| (old.attempts, old.earlier));
         earlier.push(number);
         // The first one is that of the event's row.
         let forgotten = (earlier.len() > Self::KEPT_NUMBERS).then(|| earlier.remove(1).sequence);
@@ -243,12 +240,12 @@ mod tests {
         let mut forgotten = Vec::new();
         for sequence in 8..=107 {
             let number = EarlierNumber { sequence: row.sequence, state: DeliveryState::Delivered };
-            row.attempts.push(row.attempts[0].clone());
+            row.add_attempt(row.attempts[0].clone());
             let (again, number) = DeliveryRow::queued_again(Some(row), number, sequence);
             row = again;
             forgotten.extend(number);
         }
-        assert_eq!((row.sequence, row.attempts.len()), (107, DeliveryRow::KEPT_ATTEMPTS));
+        assert_eq!((row.sequence, row.attempts.len()), (107, DeliveryRow::FIRST_KEPT + DeliveryRow::LAST_KEPT));
         let kept: Vec<_> = row.earlier.iter().map(|earlier| earlier.sequence).collect();
         assert_eq!(kept, [7].into_iter().chain(58..=106).collect::<Vec<_>>());
         assert_eq!(forgotten, (8..58).collect::<Vec<_>>());

@@ -1,11 +1,11 @@
 //! [`Engine`] on the embedded store.
 
 use super::{
-    dead_letters::Requeued,
-    queues::{EngineHooks, QueueLimits, QueueState, SinkQueue},
+    accept::AcceptResult,
+    dead_letters::LettersQueuedAgain,
+    queues::{EngineHooks, QueueLimits, QueueState, QueuedBy, SinkQueue},
     replays::ReplayedEvents,
     rows::{EventRow, queue_key, sequence_key},
-    write_ops::AcceptResult,
 };
 use crate::{
     model::{
@@ -82,8 +82,7 @@ impl Engine for SledEngine {
             let queue = state.queues().remove(&sink);
             state.replays.remove(sink);
             batch.delete(sequence_key(sink));
-            batch.delete_prefix(&keys::key(keys::QUEUE, &[sink.as_bytes()]))?;
-            for kind in [keys::DEAD, keys::GAP, keys::NUMBER, keys::REPLAY] {
+            for kind in [keys::QUEUE, keys::DEAD, keys::GAP, keys::NUMBER, keys::REPLAY] {
                 batch.delete_prefix(&keys::key(kind, &[sink.as_bytes()]))?;
             }
             let Some(mut queue) = queue else { return Ok(0) };
@@ -103,7 +102,7 @@ impl Engine for SledEngine {
         let stamped = event.clone();
         let accepted = self.0.store.write_then(move |batch| state.accept(batch, &stamped, encoded, targets), {
             let event = event.clone();
-            move |result| after.accepted(&event, result)
+            move |result| after.publish_accepted(&event, result)
         });
         match accepted.await? {
             AcceptResult::New { dropped, matched, .. } => {
@@ -212,7 +211,7 @@ impl Engine for SledEngine {
 
     async fn settle_all(&self, batch: Vec<(PendingDelivery, SettledAttempt)>) {
         let Some(gaps) = self.0.settle_in_memory(&batch) else { return };
-        batch.iter().for_each(|(_, settled)| self.0.count(settled));
+        batch.iter().for_each(|(_, settled)| self.0.count_settled(settled));
         let state = self.0.clone();
         // One job, so that all of it is in one group on disk.
         self.0.store.write_soon(move |writes| {
@@ -236,23 +235,26 @@ impl Engine for SledEngine {
         entry: AuditEntry,
     ) -> Result<Redelivered, StoreError> {
         let (state, after) = (self.0.clone(), self.0.clone());
-        let requeued = self.0.store.write_then(
+        let redelivered = self.0.store.write_then(
             move |batch| {
-                let requeued = state.requeue(batch, sink, &letters)?;
-                if !requeued.queued.is_empty() {
-                    let detail = serde_json::json!({"redelivered": requeued.queued.len()});
+                let redelivered = state.queue_letters_again(batch, sink, &letters)?;
+                if !redelivered.queued.is_empty() {
+                    let detail = serde_json::json!({"redelivered": redelivered.queued.len()});
                     Audit::record(batch, &entry.with(detail));
                 }
-                Ok::<_, StoreError>(requeued)
+                Ok::<_, StoreError>(redelivered)
             },
-            move |requeued| {
-                if let Ok(Requeued { queued, .. }) = requeued {
+            move |redelivered| {
+                if let Ok(LettersQueuedAgain { queued, .. }) = redelivered {
                     after.metrics.matched.add(queued.len());
-                    after.push_ready(queued.iter().map(|(sequence, event)| (sink, *sequence, *event)), true, None);
+                    after.push_ready(
+                        queued.iter().map(|(sequence, event)| (sink, *sequence, *event)),
+                        QueuedBy::Redelivery,
+                    );
                 }
             },
         );
-        let Requeued { queued, damaged } = requeued.await??;
+        let LettersQueuedAgain { queued, damaged } = redelivered.await??;
         Ok(Redelivered { queued: queued.len(), remaining: self.depth(sink).dead, damaged })
     }
 
@@ -295,7 +297,7 @@ impl Engine for SledEngine {
             }
             return Ok(ReplayStep { queued: 0, has_more: true });
         }
-        let room = self.0.replay_room(sink).min(most);
+        let room = self.0.free_replay_places(sink).min(most);
         if room == 0 {
             return Ok(ReplayStep::default());
         }
@@ -308,16 +310,16 @@ impl Engine for SledEngine {
                 if let Ok(ReplayedEvents { queued, .. }) = fed {
                     after.metrics.matched.add(queued.len());
                     let queued = queued.iter().map(|(sequence, event)| (sink, *sequence, *event));
-                    after.push_ready(queued, true, Some(id));
+                    after.push_ready(queued, QueuedBy::Replay(id));
                 }
             },
         );
         let ReplayedEvents { queued, is_finished, has_no_room } = fed.await??;
-        let has_more = !is_finished && !has_no_room && queued.len() < room && self.0.replay_room(sink) > 0;
+        let has_more = !is_finished && !has_no_room && queued.len() < room && self.0.free_replay_places(sink) > 0;
         Ok(ReplayStep { queued: queued.len(), has_more })
     }
 
-    async fn replay_room(&self) {
+    async fn wait_for_replay_room(&self) {
         self.0.replays.room.notified().await;
     }
 

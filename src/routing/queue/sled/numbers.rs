@@ -132,7 +132,7 @@ impl QueueState {
 }
 
 impl History {
-    /// What became of a number of an event that was queued again; `None` if the event is gone.
+    /// The state of a number of an event that was queued again; `None` if the event is gone.
     fn number_state(
         &self,
         sink: SinkId,
@@ -191,7 +191,7 @@ impl NumberSearch<'_> {
     }
 }
 
-/// What became of one of the numbers of a delivery.
+/// The state of one of the numbers of a delivery.
 fn state_of(routed: &RoutedSink, row: Option<&DeliveryRow>, sequence: u64) -> NumberState {
     let earlier = row.and_then(|row| row.earlier.iter().find(|earlier| earlier.sequence == sequence));
     let state = match (earlier, row) {

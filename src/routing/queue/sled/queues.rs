@@ -105,12 +105,21 @@ pub(super) struct QueuedEvent {
     /// The event's place in history; `None` if the queue's row is damaged. It becomes a dead letter at the head then.
     pub event: Option<HistoryPosition>,
     pub failures: u32,
-    /// The delivery has a row, because it was attempted before.
+    /// The delivery has a row, because it was attempted or queued before.
     pub recorded: bool,
     /// The time of the next attempt, by a clock that is never set; `None` if it is due at once.
     pub due: Option<Instant>,
     /// The job that queued it again.
     pub replay: Option<ReplayId>,
+}
+
+/// The reason that an event comes to a queue.
+#[derive(Clone, Copy)]
+pub(super) enum QueuedBy {
+    Acceptance,
+    /// A dead letter is delivered again.
+    Redelivery,
+    Replay(ReplayId),
 }
 
 impl SinkQueue {
@@ -216,14 +225,13 @@ impl QueueState {
         Some(queue.losses_mut().gaps.add_lost(head.sequence, MissReason::Damaged))
     }
 
-    /// Makes events that are on disk visible to the workers, and wakes the sinks whose queue was empty. `recorded` says if their
-    /// deliveries have rows.
-    pub fn push_ready(
-        &self,
-        queued: impl Iterator<Item = (SinkId, u64, HistoryPosition)>,
-        recorded: bool,
-        replay: Option<ReplayId>,
-    ) {
+    /// Makes events that are on disk visible to the workers, and wakes the sinks whose queue was empty.
+    pub fn push_ready(&self, queued: impl Iterator<Item = (SinkId, u64, HistoryPosition)>, by: QueuedBy) {
+        let (recorded, replay) = match by {
+            QueuedBy::Acceptance => (false, None),
+            QueuedBy::Redelivery => (true, None),
+            QueuedBy::Replay(job) => (true, Some(job)),
+        };
         let mut queues = self.queues();
         for (sink, sequence, event) in queued {
             let Some(queue) = queues.get_mut(&sink) else {

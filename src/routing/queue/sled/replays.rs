@@ -10,9 +10,9 @@
 use super::{
     delivery_row::{DeliveryRow, EarlierNumber},
     history::History,
+    queue_again::QueuedAgain,
     queues::{QueueState, SinkQueue},
     replay_jobs::EventCount,
-    requeue::QueuedAgain,
     rows::{EventRow, RoutedSink, dead_key, decode, event_key, event_position, first_event_key, undamaged},
 };
 use crate::{
@@ -69,7 +69,7 @@ impl SinkQueue {
     }
 
     /// Returns the number of events that a job may queue now.
-    fn replay_room(&self, limit: usize) -> usize {
+    fn free_replay_places(&self, limit: usize) -> usize {
         let places = match self.live() {
             0 => (limit / 2).max(1),
             live => limit.saturating_sub(live) / 2,
@@ -86,8 +86,8 @@ impl SinkQueue {
 
 impl QueueState {
     /// Returns the number of events that the sink's job may queue now.
-    pub fn replay_room(&self, sink: SinkId) -> usize {
-        self.queues().get(&sink).map_or(0, |queue| queue.replay_room(self.limits.queue))
+    pub fn free_replay_places(&self, sink: SinkId) -> usize {
+        self.queues().get(&sink).map_or(0, |queue| queue.free_replay_places(self.limits.queue))
     }
 
     pub fn start_replay(
@@ -286,7 +286,7 @@ impl QueueState {
         let has_room = |queue: &SinkQueue| {
             // New events of the user must not be refused because of those that are replayed.
             let is_too_much = queue.counts() && queue.replayed > 0 && undelivered > self.limits.undelivered / 2;
-            !is_too_much && queue.replay_room(self.limits.queue) > 0
+            !is_too_much && queue.free_replay_places(self.limits.queue) > 0
         };
         let again = QueuedAgain { at, event: &row.event, delivery, earlier, letter, replay: Some(job.id) };
         match self.queue_again(batch, sink, again, has_room) {

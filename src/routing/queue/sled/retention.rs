@@ -7,7 +7,7 @@
 //! the size of the longest history it has held. [`QueueState::prune`] deletes by age, and what the writes left.
 
 use super::{
-    dead_letters::DroppedLetters,
+    dead_letters::DeletedLetters,
     history::History,
     owner_index::{Deletable, HeldBy},
     queues::QueueState,
@@ -116,7 +116,7 @@ impl QueueState {
     fn delete_by_size(&self, batch: &mut Batch<'_>, events: usize) -> Result<DeletedCount, StoreError> {
         let (history, counters) = (&self.history, &self.history.counters);
         let (limit, dead_letter_limit) = (counters.limit.load(Relaxed), counters.dead_letter_limit.load(Relaxed));
-        let (mut count, mut letters) = (DeletedCount::default(), DroppedLetters::default());
+        let (mut count, mut letters) = (DeletedCount::default(), DeletedLetters::default());
         let (mut largest, mut surplus) = (None, 0);
         while count.looked_at < events && history.bytes() > limit - surplus {
             let letters_go = history.bytes() > dead_letter_limit - surplus;
@@ -136,7 +136,7 @@ impl QueueState {
                     history.owners.put_back(user, accepted_at, Some(HeldBy::DeadLetter));
                     continue;
                 }
-                self.drop_dead_letters(batch, dead, &mut letters);
+                self.delete_dead_letters(batch, dead, &mut letters);
                 // Many letters go together, so that the audit log has few entries of it.
                 surplus = limit.min(dead_letter_limit) / 16;
                 result = history.delete_settled(batch, at)?;
@@ -146,7 +146,7 @@ impl QueueState {
             }
             count.count(&result);
         }
-        self.report_dropped(batch, letters, dead_letter_limit);
+        self.report_deleted(batch, letters, dead_letter_limit);
         Ok(count)
     }
 }

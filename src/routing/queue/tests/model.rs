@@ -147,7 +147,7 @@ impl ModelQueues {
 
     fn replay(&mut self, n: usize) {
         let mut replay = self.replays[n].take().unwrap_or(ModelReplay { next: 0, end: self.history.len() });
-        let room = self.sinks[n].replay_room();
+        let room = self.sinks[n].free_replay_places();
         let mut queued = 0;
         while queued < room && replay.next < replay.end {
             let (id, states) = self.history[replay.next];
@@ -183,7 +183,7 @@ impl ModelSink {
         self.waiting.iter().filter(|waiting| waiting.is_replayed == is_replayed).count()
     }
 
-    fn replay_room(&self) -> usize {
+    fn free_replay_places(&self) -> usize {
         let places = match self.waiting_for(false) {
             0 => CAPACITY / 2,
             live => (CAPACITY - live) / 2,

@@ -7,6 +7,7 @@ use super::{
     library_error::LibraryError,
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use hmac::{Hmac, KeyInit, Mac};
 use mlua::{LuaString, Table};
 use sha2::{Digest, Sha256};
@@ -20,7 +21,7 @@ pub(super) fn library(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
     library.raw_set(
         "sha256",
         builder.function("crypto.sha256", |_, data: LuaString| {
-            Ok(hex(&Sha256::digest(bounded_bytes(&data.as_bytes(), "text", MAX_TEXT)?)))
+            Ok(HEXLOWER.encode(&Sha256::digest(bounded_bytes(&data.as_bytes(), "text", MAX_TEXT)?)))
         })?,
     )?;
     library.raw_set(
@@ -30,20 +31,20 @@ pub(super) fn library(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
             let mut mac = Hmac::<Sha256>::new_from_slice(bounded_bytes(&key, "key", MAX_TEXT)?)
                 .expect("HMAC takes a key of any length");
             mac.update(bounded_bytes(&data.as_bytes(), "text", MAX_TEXT)?);
-            Ok(hex(&mac.finalize().into_bytes()))
+            Ok(HEXLOWER.encode(&mac.finalize().into_bytes()))
         })?,
     )?;
     library.raw_set(
         "hex_encode",
         builder.function("crypto.hex_encode", |_, data: LuaString| {
-            Ok(hex(bounded_bytes(&data.as_bytes(), "text", MAX_TEXT)?))
+            Ok(HEXLOWER.encode(bounded_bytes(&data.as_bytes(), "text", MAX_TEXT)?))
         })?,
     )?;
     library.raw_set(
         "hex_decode",
         builder.function("crypto.hex_decode", |lua, data: LuaString| {
-            let bytes = unhex(bounded_bytes(&data.as_bytes(), "text", MAX_TEXT)?);
-            Ok(lua.create_string(bytes.ok_or_else(|| LibraryError::Message("the text is not hex".to_owned()))?)?)
+            let bytes = HEXLOWER_PERMISSIVE.decode(bounded_bytes(&data.as_bytes(), "text", MAX_TEXT)?);
+            Ok(lua.create_string(bytes.map_err(|_| LibraryError::Message("the text is not hex".to_owned()))?)?)
         })?,
     )?;
     library.raw_set(
@@ -78,18 +79,4 @@ pub(super) fn library(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
         })?,
     )?;
     Ok(library)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(|digit| DIGITS[usize::from(digit)] as char).collect()
-}
-
-fn unhex(text: &[u8]) -> Option<Vec<u8>> {
-    let digit = |digit: u8| char::from(digit).to_digit(16);
-    let (pairs, rest) = text.as_chunks::<2>();
-    if !rest.is_empty() {
-        return None;
-    }
-    pairs.iter().map(|[high, low]| u8::try_from(digit(*high)? << 4 | digit(*low)?).ok()).collect()
 }

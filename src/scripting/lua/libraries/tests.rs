@@ -272,7 +272,7 @@ async fn values_are_kept_between_runs() {
         ("kv.set('a', nil)", "script:1: kv.set: the value is nil: use kv.delete"),
         ("kv.set('a', print)", "script:1: kv.set: $ is a function, which is not JSON"),
         ("kv.get(('k'):rep(300))", "script:1: kv.get: a key has at most 256 bytes; this one has 300"),
-        ("kv.increment('a')", "script:1: kv.increment: the value under `a` is no integer, or would grow past one"),
+        ("kv.increment('a')", "script:1: kv.increment: the value under `a` is no integer, or would grow past 2^53"),
         ("kv.set('a', 1, -5)", "script:1: kv.set: the time to live must be a number of seconds from 0 up"),
     ] {
         assert_eq!(host.run_script(source).await.verdict, Verdict::Failed(error.to_owned()), "{source}");

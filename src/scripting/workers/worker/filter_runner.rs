@@ -15,7 +15,7 @@ pub(super) struct FilterRunner(Mutex<Option<FilterState>>);
 enum SharedArguments {
     NotMade,
     Made(FilterArguments),
-    /// What all of them name of the data is over a budget, for this reason. Each gets only what it names itself.
+    /// The fields that all of them name together are over a budget, for this reason. Each gets only what it names itself.
     OverBudget(String),
 }
 

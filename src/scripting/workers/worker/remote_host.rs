@@ -114,7 +114,7 @@ impl RemoteHost {
     fn ask(&self, request: HostRequest) -> HostResult {
         let run = self.0.turn.lock().run;
         let mut link = self.0.link.lock();
-        let asked = link.send(&FromWorker::Ask { run, request });
+        let asked = link.send(&FromWorker::BlockingRequest { run, request });
         loop {
             let received = match &asked {
                 Ok(()) => {

@@ -150,7 +150,7 @@ impl ServingWorker {
         drop(watched);
         let request = self.host.end_turn();
         let message = match (polled, request) {
-            (Ok(Poll::Pending), Some(request)) => FromWorker::Request { run, request },
+            (Ok(Poll::Pending), Some(request)) => FromWorker::YieldingRequest { run, request },
             (Ok(Poll::Ready(finished)), _) => {
                 self.runs.remove(&run);
                 FromWorker::Done { run, finished }

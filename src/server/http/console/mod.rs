@@ -8,6 +8,7 @@ mod files;
 
 use super::{Response, response::with_content_type};
 use bytes::Bytes;
+use data_encoding::HEXLOWER;
 use files::{ConsoleFile, FILES};
 use flate2::{Compression, write::GzEncoder};
 use hyper::{
@@ -18,7 +19,7 @@ use hyper::{
     },
 };
 use sha2::{Digest, Sha256};
-use std::{fmt::Write as _, io::Write as _};
+use std::io::Write as _;
 use tokio::{sync::OnceCell, task};
 
 /// Scripts and styles from this server only, none inline; no frame around the page, and nothing from elsewhere.
@@ -106,10 +107,7 @@ impl Console {
             hash.update((bytes.len() as u64).to_be_bytes());
             hash.update(bytes);
         }
-        let version = hash.finalize()[..8].iter().fold(String::new(), |mut version, byte| {
-            let _ = write!(version, "{byte:02x}");
-            version
-        });
+        let version = HEXLOWER.encode(&hash.finalize()[..8]);
         let files = FILES.iter().map(|file| ServedFile::new(file, &version)).collect();
         Self { version, files }
     }

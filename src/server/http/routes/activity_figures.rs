@@ -37,7 +37,7 @@ pub struct ActivityRecords {
     pub engine: Arc<dyn Engine>,
     pub spaces: Spaces,
     /// Knows the sinks whose Lua is in quarantine.
-    pub delivery: SinkContext,
+    pub sink_context: SinkContext,
 }
 
 /// The figures of all owners at one time.
@@ -109,7 +109,7 @@ impl ActivityFigures {
 impl SinkFigures {
     fn add(&mut self, records: &ActivityRecords, sink: &Sink, now: Timestamp) {
         self.queues.add(records, sink.id, now);
-        let status = sink_status(sink, &records.activity, &*records.engine, &records.delivery);
+        let status = sink_status(sink, &records.activity, &*records.engine, &records.sink_context);
         let totals = &mut self.totals;
         totals.total += 1;
         match status {

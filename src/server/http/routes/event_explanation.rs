@@ -77,7 +77,7 @@ async fn run_filters(
     Ok(services.filters.verdicts(event, filtered).await)
 }
 
-/// What to add to the reason of a match, or as an error the reason why there is none. `shown` is the filter if the caller may
+/// An addition to the reason of a match, or as an error the reason why there is none. `shown` is the filter if the caller may
 /// see it.
 fn explain_filter(shown: &Option<EventFilter>, verdict: Option<&FilterVerdict>) -> Result<String, String> {
     match (verdict, shown) {

@@ -159,7 +159,9 @@ impl FromRequest for JsonRpcBody {
             },
             "required": ["jsonrpc", "method"],
         });
-        Some(json_schema!({"oneOf": [request, {"type": "array", "items": request, "minItems": 1, "maxItems": 1000}]}))
+        Some(
+            json_schema!({"oneOf": [request, {"type": "array", "items": request, "minItems": 1, "description": "At most `limits.batch` of the server's settings"}]}),
+        )
     }
 
     async fn from_request(request: &mut ApiRequest) -> Result<Self, ApiError> {

@@ -15,7 +15,6 @@ use crate::{
                 ScriptReferencesView, ScriptSummary, ScriptView,
             },
         },
-        json_input,
         owner::{Owner, OwnerSpec},
         script_spec::ScriptSpec,
     },
@@ -30,7 +29,7 @@ use crate::{
         http::{ApiError, ApiRequest, Created, Json, NoContent, Query, pagination, services::ScriptServices},
     },
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use std::sync::Arc;
 
 pub async fn list(
@@ -75,11 +74,7 @@ pub async fn replace(
 ) -> Result<Json<ScriptView>, ApiError> {
     change(&services, &request, |before| {
         let owner = OwnerSpec::from(before.owner);
-        let mut whole = json!({"owner": owner, "kind": before.kind, "language": before.language});
-        for (field, value) in &fields {
-            whole[field] = value.clone();
-        }
-        Ok(json_input::interpret(&whole)?)
+        Ok(fields.over(&json!({"owner": owner, "kind": before.kind, "language": before.language}))?)
     })
     .await
 }
@@ -89,10 +84,10 @@ pub async fn update(
     request: ApiRequest,
     Json(ScriptPatch(fields)): Json<ScriptPatch>,
 ) -> Result<Json<ScriptView>, ApiError> {
-    if fields.get("owner").is_some_and(Value::is_null) {
+    if fields.is_null("owner") {
         return Err(ApiError::BadRequest("`owner`: expected me or global".to_owned()));
     }
-    change(&services, &request, |before| Ok(json_input::patched(&before.spec(), fields.clone())?)).await
+    change(&services, &request, |before| Ok(fields.patch(&before.spec())?)).await
 }
 
 pub async fn delete(services: Arc<ScriptServices>, request: ApiRequest) -> Result<NoContent, ApiError> {

@@ -1,4 +1,4 @@
-//! What became of the sequence numbers of a queue.
+//! The states of the sequence numbers of a queue.
 
 use super::queues::{QueueAccess, find_queue};
 use crate::{

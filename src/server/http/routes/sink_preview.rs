@@ -22,7 +22,7 @@ pub async fn test(
     let _permit = services.user_limits.test_run(caller.user.id)?;
     let sample = sample.map(|Json(sample)| sample).unwrap_or_default();
     let input = sample_input(caller, &services.zone, &*services.engine, sample)?;
-    let attempted = sinks::attempt(&services.delivery, &sink, input).await;
+    let attempted = sinks::attempt(&services.sink_context, &sink, input).await;
     let attempted = attempted.map_err(|postponed| ApiError::Unavailable(format!("{postponed}: try again")))?;
     Ok(Json(TestView {
         outcome: attempted.outcome.into(),
@@ -49,7 +49,7 @@ pub async fn preview(
     };
     let sample = SampleEvent { kind: body.kind, payload: body.payload, event_id: body.event_id };
     let input = sample_input(caller, &services.zone, &*services.engine, sample)?;
-    let rendered = sinks::preview(&services.delivery, &sink, input).await?;
+    let rendered = sinks::preview(&services.sink_context, &sink, input).await?;
     Ok(Json(PreviewView {
         body: String::from_utf8_lossy(&rendered.bytes).into_owned(),
         content_type: rendered.content_type.to_owned(),

@@ -23,20 +23,23 @@ use crate::{
             },
         },
         id::{SinkId, SpaceId},
-        json_input,
+        json_input::InvalidJson,
         owner::OwnerSpec,
-        sink_spec::SinkSpec,
+        sink_spec::{SinkSpec, WebhookSpec},
         timestamp::Timestamp,
         units::Span,
     },
     platform::{audit::Audit, collection::Edit, store::Batch},
-    scripting::workers::Quarantined,
+    scripting::{
+        lua::{ScriptError, refuse_large_integers},
+        workers::Quarantined,
+    },
     server::{
         audit_entries::sink_entry,
         http::{ApiError, ApiRequest, Created, Json, NoContent, Query, pagination, services::SinkServices},
     },
 };
-use serde_json::{Map, Value};
+use serde_json::json;
 use std::{sync::Arc, time::Duration};
 
 /// The grace of a replaced secret unless the caller says otherwise, and the most that the caller can say.
@@ -86,9 +89,7 @@ pub async fn replace(
     request: ApiRequest,
     Json(SinkFields(fields)): Json<SinkFields>,
 ) -> Result<Json<SinkView>, ApiError> {
-    let kept =
-        |before: &Sink| Ok(Map::from_iter([("owner".to_owned(), serde_json::json!(OwnerSpec::from(before.owner)))]));
-    change(&services, &request, kept, &fields).await
+    change(&services, &request, |before| fields.over(&json!({"owner": OwnerSpec::from(before.owner)}))).await
 }
 
 pub async fn update(
@@ -96,11 +97,7 @@ pub async fn update(
     request: ApiRequest,
     Json(SinkPatch(fields)): Json<SinkPatch>,
 ) -> Result<Json<SinkView>, ApiError> {
-    let kept = |before: &Sink| match serde_json::to_value(before.spec(Secrets::Shown)) {
-        Ok(Value::Object(kept)) => Ok(kept),
-        _ => Err(ApiError::Internal("a sink's spec is no object".to_owned())),
-    };
-    change(&services, &request, kept, &fields).await
+    change(&services, &request, |before| fields.over(&before.spec(Secrets::Shown))).await
 }
 
 pub async fn delete(services: Arc<SinkServices>, request: ApiRequest) -> Result<NoContent, ApiError> {
@@ -193,11 +190,23 @@ pub(super) async fn define(
             "an agent's token makes no sink that reads the server's environment or files: use a token of the user";
         return Err(ApiError::Forbidden(message.to_owned()));
     }
+    let masks = spec.webhook.as_ref().is_some_and(WebhookSpec::has_masked_header);
+    if masks && space_of_agent(caller).is_some() {
+        // It would send values that it may not read to any receiver.
+        let message =
+            "an agent's token does not read the headers of a webhook, and keeps none by a mask: give the values";
+        return Err(ApiError::Forbidden(message.to_owned()));
+    }
+    let filter_before = previous.as_ref().and_then(|sink| sink.filter.clone());
     let before = previous.as_ref().and_then(|sink| Some((sink.script_id()?, sink.owner)));
     let sink =
         Sink::define(spec, user, previous.as_deref()).map_err(|error| ApiError::BadRequest(error.to_string()))?;
-    let compiled = sink.check_lua(&services.delivery.workers, user).await;
+    let compiled = sink.check_lua(&services.sink_context.workers, user).await;
     compiled.map_err(|error| not_compiled(error.field, error.error))?;
+    // A filter that was stored before this rule does not have to be mended by another change.
+    if let Some(filter) = sink.filter.as_ref().filter(|filter| Some(*filter) != filter_before.as_ref()) {
+        refuse_large_integers(filter.as_str()).map_err(|error| not_compiled("filter", ScriptError::Compile(error)))?;
+    }
     if !manages_sinks_of(caller, sink.owner) {
         return Err(ApiError::Forbidden("a global sink needs the permission manage_global_event_sinks".to_owned()));
     }
@@ -217,18 +226,17 @@ fn check_reachable(services: &SinkServices, sink: &Sink, before: Option<&Sink>) 
     if before.is_some_and(|before| before.owner == sink.owner && before.url() == Some(url)) {
         return Ok(());
     }
-    let checked = services.delivery.egress.check(sink.owner, url);
+    let checked = services.sink_context.egress.check(sink.owner, url);
     checked.map_err(|error| ApiError::BadRequest(format!("`webhook.url`: {error}")))
 }
 
-/// Puts `fields` over the `kept` fields of the sink of the path and saves the result.
+/// Saves the sink of the path as `read` has it.
 async fn change(
     services: &SinkServices,
     request: &ApiRequest,
-    kept: impl Fn(&Sink) -> Result<Map<String, Value>, ApiError> + Sync,
-    fields: &Map<String, Value>,
+    read: impl Fn(&Sink) -> Result<SinkSpec, InvalidJson> + Sync,
 ) -> Result<Json<SinkView>, ApiError> {
-    let (caller, kept) = (request.caller(), &kept);
+    let (caller, read) = (request.caller(), &read);
     // Found before the wait, so that a caller who may not change the sink is refused at once.
     let before = find(services, caller, request.id()?)?;
     check_changeable(caller, &before)?;
@@ -237,10 +245,7 @@ async fn change(
         if !manages_sinks_of(caller, before.owner) {
             return Err(ApiError::missing("sink"));
         }
-        let mut spec = kept(&before)?;
-        spec.extend(fields.clone());
-        let spec: SinkSpec = json_input::interpret(&Value::Object(spec))?;
-        let sink = define(services, caller, spec, Some(before.clone())).await?;
+        let sink = define(services, caller, read(&before)?, Some(before.clone())).await?;
         check_reachable(services, &sink, Some(&before))?;
         if sink.owner == before.owner && sink.spec(Secrets::Shown) == before.spec(Secrets::Shown) {
             return Ok(Edit::put(before));
@@ -264,7 +269,7 @@ fn has_word(sink: &Sink, word: &str) -> bool {
 }
 
 fn status_of(services: &SinkServices, sink: &Sink) -> SinkStatus {
-    sink_status(sink, &services.activity, &*services.engine, &services.delivery)
+    sink_status(sink, &services.activity, &*services.engine, &services.sink_context)
 }
 
 fn view(services: &SinkServices, sink: &Sink, secrets: Secrets) -> SinkView {
@@ -274,7 +279,7 @@ fn view(services: &SinkServices, sink: &Sink, secrets: Secrets) -> SinkView {
         space_id: sink.space,
         queue: queue_view(&*services.engine, sink.id),
         failure: failure_view(&*services.engine, &services.failures, sink),
-        quarantine: quarantine(&services.delivery, sink).map(QuarantineView::from),
+        quarantine: quarantine(&services.sink_context, sink).map(QuarantineView::from),
         previous_secret_until: sink.previous_secret_until(Timestamp::now()),
         filter_errors: services.filters.errors(sink.id).map(filter_errors_view),
         status: Some(status_of(services, sink).into()),

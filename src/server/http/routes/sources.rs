@@ -18,7 +18,7 @@ use crate::{
             },
         },
         id::SourceId,
-        json_input,
+        json_input::InvalidJson,
         owner::OwnerSpec,
         source_spec::SourceSpec,
     },
@@ -30,7 +30,7 @@ use crate::{
     sources::{InboundRequest, Source, SourceLetter, SourcesError, TrialRun},
 };
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
-use serde_json::{Map, Value};
+use serde_json::json;
 use std::sync::Arc;
 
 pub async fn list(
@@ -71,9 +71,7 @@ pub async fn replace(
     request: ApiRequest,
     Json(SourceFields(fields)): Json<SourceFields>,
 ) -> Result<Json<SourceView>, ApiError> {
-    let kept =
-        |before: &Source| Ok(Map::from_iter([("owner".to_owned(), serde_json::json!(OwnerSpec::from(before.owner)))]));
-    change(&services, &request, kept, &fields).await
+    change(&services, &request, |before| fields.over(&json!({"owner": OwnerSpec::from(before.owner)}))).await
 }
 
 pub async fn update(
@@ -81,11 +79,7 @@ pub async fn update(
     request: ApiRequest,
     Json(SourcePatch(fields)): Json<SourcePatch>,
 ) -> Result<Json<SourceView>, ApiError> {
-    let kept = |before: &Source| match serde_json::to_value(before.spec()) {
-        Ok(Value::Object(kept)) => Ok(kept),
-        _ => Err(ApiError::Internal("a source's spec is no object".to_owned())),
-    };
-    change(&services, &request, kept, &fields).await
+    change(&services, &request, |before| fields.over(&before.spec())).await
 }
 
 pub async fn delete(services: Arc<SourceServices>, request: ApiRequest) -> Result<NoContent, ApiError> {
@@ -184,24 +178,20 @@ async fn define(
     Ok(source)
 }
 
-/// Puts `fields` over the `kept` fields of the source of the path and saves the result.
+/// Saves the source of the path as `read` has it.
 async fn change(
     services: &SourceServices,
     request: &ApiRequest,
-    kept: impl Fn(&Source) -> Result<Map<String, Value>, ApiError> + Sync,
-    fields: &Map<String, Value>,
+    read: impl Fn(&Source) -> Result<SourceSpec, InvalidJson> + Sync,
 ) -> Result<Json<SourceView>, ApiError> {
-    let (caller, kept) = (request.caller(), &kept);
+    let (caller, read) = (request.caller(), &read);
     // Found before the wait, so that a caller who may not change the source is refused at once.
     let id = find(services, caller, request.id()?)?.id;
     let decide = |before: Arc<Source>| async move {
         if !manages_sinks_of(caller, before.owner) {
             return Err(ApiError::missing("source"));
         }
-        let mut spec = kept(&before)?;
-        spec.extend(fields.clone());
-        let spec: SourceSpec = json_input::interpret(&Value::Object(spec))?;
-        let source = define(services, caller, spec, Some(&before)).await?;
+        let source = define(services, caller, read(&before)?, Some(&before)).await?;
         let has_same_secrets = source.secrets.read().ok() == before.secrets.read().ok();
         if source.owner == before.owner && has_same_secrets && source.spec() == before.spec() {
             return Ok(Edit::put(before));

@@ -11,7 +11,6 @@ use crate::{
         },
         health_check::CheckResult,
         id::{ScriptId, UserId},
-        json_input,
         owner::Owner,
         permission::Permission,
         space_settings::{Driver, SpaceSettings},
@@ -76,13 +75,13 @@ pub async fn update(
 ) -> Result<Json<SpaceView>, ApiError> {
     let before = find(&services, &request)?;
     check_driver(request.caller(), before.driver)?;
-    if let Some(field) = FIXED_FIELDS.into_iter().find(|field| fields.contains_key(*field)) {
+    if let Some(field) = FIXED_FIELDS.into_iter().find(|field| fields.contains(field)) {
         return Err(ApiError::BadRequest(format!("`{field}` of a space cannot change: make another space")));
     }
-    let settings: SpaceSettings = json_input::patched(&before.settings, fields.clone())?;
+    let settings: SpaceSettings = fields.patch(&before.settings)?;
     check(&services, before.owner, before.settings.startup_script_id, &settings).await?;
     // Applied to the settings as they are when the change is made, so that other changes since are kept.
-    let change = move |space: &Space| -> Result<_, ApiError> { Ok(json_input::patched(&space.settings, fields)?) };
+    let change = move |space: &Space| -> Result<_, ApiError> { Ok(fields.patch(&space.settings)?) };
     let space = services.spaces.update(request.caller().actor(), before.id, change).await?;
     Ok(Json(view(&services, &space)))
 }

@@ -8,7 +8,6 @@ use crate::{
             templates::{TemplatePatch, TemplateQuery, TemplateView},
         },
         id::ScriptId,
-        json_input,
         owner::Owner,
         template_spec::TemplateSpec,
     },
@@ -60,10 +59,9 @@ pub async fn update(
     Json(TemplatePatch(fields)): Json<TemplatePatch>,
 ) -> Result<Json<TemplateView>, ApiError> {
     let before = find(&services, &request)?;
-    let spec: TemplateSpec = json_input::patched(&before.spec, fields.clone())?;
+    let spec: TemplateSpec = fields.patch(&before.spec)?;
     check(&services, before.spec.startup_script_id, &spec).await?;
-    let change =
-        move |template: &Template| -> Result<_, ApiError> { Ok(json_input::patched(&template.spec, fields.clone())?) };
+    let change = move |template: &Template| -> Result<_, ApiError> { Ok(fields.patch(&template.spec)?) };
     let template = services.templates.update(request.caller().actor(), before.id, change).await?;
     Ok(Json(TemplateView::from(&*template)))
 }

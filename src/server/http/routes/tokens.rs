@@ -1,10 +1,13 @@
-//! API tokens: the caller's own, and single ones of other users for callers who manage users. [`super::users`] lists those.
+//! API tokens: the caller's own, and single ones of other users for callers who manage users. [`super::users`] lists and makes those.
 
 use crate::{
     identity::{Identity, Token},
-    model::api::{
-        identity::{IssuedToken, NewToken, TokenView},
-        list::{List, PageQuery},
+    model::{
+        api::{
+            identity::{IssuedToken, NewToken, TokenView},
+            list::{List, PageQuery},
+        },
+        id::UserId,
     },
     server::http::{ApiError, ApiRequest, Created, Json, NoContent, Query},
 };
@@ -14,7 +17,7 @@ pub async fn list(
     request: ApiRequest,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<List<TokenView>>, ApiError> {
-    let tokens = identity.tokens(request.caller().user.id);
+    let tokens = identity.tokens(request.caller(), request.caller().user.id)?;
     List::page(tokens, &page, |token| token.id, TokenView::from).map(Json)
 }
 
@@ -23,7 +26,17 @@ pub async fn create(
     request: ApiRequest,
     Json(new): Json<NewToken>,
 ) -> Result<Created<IssuedToken>, ApiError> {
-    let (token, secret) = identity.create_token(request.caller(), new.name, new.scopes, new.expires_at).await?;
+    create_of(&identity, &request, request.caller().user.id, new).await
+}
+
+/// Creates a token for a user.
+pub(super) async fn create_of(
+    identity: &Identity,
+    request: &ApiRequest,
+    user: UserId,
+    NewToken { name, scopes, expires_at }: NewToken,
+) -> Result<Created<IssuedToken>, ApiError> {
+    let (token, secret) = identity.create_token(request.caller(), user, name, scopes, expires_at).await?;
     Ok(Created(IssuedToken { record: token.into(), token: secret.reveal().to_owned() }))
 }
 

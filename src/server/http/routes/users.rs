@@ -1,11 +1,14 @@
 //! Users, for callers with the permission manage_users. Every user reads itself.
 
-use super::views::{group_names, role_names};
+use super::{
+    tokens,
+    views::{group_names, role_names},
+};
 use crate::{
     identity::{Identity, NewUser, User, UserChange},
     model::{
         api::{
-            identity::{TokenView, UserBody, UserPatch, UserReplacement, UserView},
+            identity::{IssuedToken, NewToken, TokenView, UserBody, UserPatch, UserReplacement, UserView},
             list::{List, PageQuery},
         },
         id::UserId,
@@ -73,13 +76,22 @@ pub async fn update(
 }
 
 /// Lists the API tokens of a user, so that whoever manages users can revoke them.
-pub async fn tokens(
+pub async fn list_tokens(
     identity: Identity,
     request: ApiRequest,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<List<TokenView>>, ApiError> {
-    let user = identity.user(request.id()?).ok_or_else(|| ApiError::missing("user"))?;
-    List::page(identity.tokens(user.id), &page, |token| token.id, TokenView::from).map(Json)
+    let tokens = identity.tokens(request.caller(), request.id()?)?;
+    List::page(tokens, &page, |token| token.id, TokenView::from).map(Json)
+}
+
+/// Creates an API token for a user, who need not have a password.
+pub async fn create_token(
+    identity: Identity,
+    request: ApiRequest,
+    Json(new): Json<NewToken>,
+) -> Result<Created<IssuedToken>, ApiError> {
+    tokens::create_of(&identity, &request, request.id()?, new).await
 }
 
 /// Deletes the user first, so that a refusal costs nothing, and then everything that belongs to the user.

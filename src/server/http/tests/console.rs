@@ -1,4 +1,4 @@
-//! What the console needs of the API: figures of the last hour, recorded events as samples, searches, and checks of Lua.
+//! The parts of the API that the console needs: figures of the last hour, recorded events as samples, searches, and checks of Lua.
 
 use super::TestServer;
 use crate::{

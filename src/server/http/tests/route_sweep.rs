@@ -17,7 +17,7 @@ const COLUMNS: usize = 8;
 
 /// Answers by credential: `u` unauthorized (401), `f` forbidden (403), `s` insufficient scope (403), `o` let in. The number is
 /// the status for those who are let in, of a request without a body, for an id or a name that does not exist.
-const EXPECTED: [(&str, &str, u16, &str); 101] = [
+const EXPECTED: [(&str, &str, u16, &str); 102] = [
     ("GET", "/healthz", 200, OPEN),
     ("GET", "/readyz", 200, OPEN),
     ("GET", "/metrics", 200, OPEN),
@@ -37,6 +37,7 @@ const EXPECTED: [(&str, &str, u16, &str); 101] = [
     ("PATCH", "/api/users/{id}", 415, ADMINISTRATION),
     ("DELETE", "/api/users/{id}", 404, ADMINISTRATION),
     ("GET", "/api/users/{id}/tokens", 404, ADMINISTRATION),
+    ("POST", "/api/users/{id}/tokens", 415, ADMINISTRATION),
     ("GET", "/api/roles", 200, READ_BY_USERS),
     ("POST", "/api/roles", 415, ADMINISTRATION),
     ("GET", "/api/roles/{id}", 404, READ_BY_USERS),

@@ -47,7 +47,7 @@ export default function UserPage({ id }) {
       <${UserForm} user=${user} roles=${roles.data.filter((role) => mayGive(role) || isHeld(role))} path=${path} onSaved=${saved} />
       <${PasswordForm} user=${user} path=${path} onSaved=${saved} />
     </div>`}
-    <section class="stack spaced"><h2>API tokens</h2><${UserTokens} path=${path} mayDelete=${mayChange} /></section>`;
+    ${mayChange && html`<section class="stack spaced"><h2>API tokens</h2><${UserTokens} path=${path} /></section>`}`;
 }
 
 async function consequences(user) {
@@ -121,7 +121,7 @@ function PasswordForm({ user, path, onSaved }) {
   </form></section>`;
 }
 
-function UserTokens({ path, mayDelete }) {
+function UserTokens({ path }) {
   const list = useList(`${path}/tokens`, {}, { limit: 200 });
   const [deleted, setDeleted] = useState(null);
   const remove = async () => {
@@ -129,7 +129,7 @@ function UserTokens({ path, mayDelete }) {
     await list.reload();
   };
   if (list.isComplete && list.items.length === 0 && !list.error) return html`<p class="muted">None.</p>`;
-  return html`<${TokenTable} list=${list} onDelete=${mayDelete ? setDeleted : undefined} />
+  return html`<${TokenTable} list=${list} onDelete=${setDeleted} />
     ${deleted && html`<${Confirm} title=${`Delete the token ${deleted.name}?`}
       consequences=${["Programs that use it are refused from then on."]} action=${remove} onClose=${() => setDeleted(null)} />`}`;
 }

@@ -20,6 +20,8 @@ use std::{
 };
 use tempfile::TempDir;
 
+mod tokens;
+
 const HOME: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// Identity in a temporary directory, and its administrator.
@@ -76,7 +78,8 @@ impl TestIdentity {
     }
 
     async fn token(&self, caller: &Caller) -> (Token, HeaderMap) {
-        let (token, secret) = self.identity.create_token(caller, "t".to_owned(), Vec::new(), None).await.unwrap();
+        let (token, secret) =
+            self.identity.create_token(caller, caller.user.id, "t".to_owned(), Vec::new(), None).await.unwrap();
         (token, bearer(secret.reveal()))
     }
 
@@ -160,50 +163,6 @@ async fn secrets_are_on_disk_only_in_their_two_files() {
 }
 
 #[tokio::test]
-async fn an_expired_token_does_not_authenticate() {
-    let test = TestIdentity::new().await;
-    let expiry = Timestamp::now().after(Duration::from_secs(60));
-    let made = test.identity.create_token(&test.admin, "t".to_owned(), vec![TokenScope::Mcp], Some(expiry)).await;
-    let headers = bearer(made.unwrap().1.reveal());
-    assert_eq!(test.identity.authenticate(&headers).unwrap().scopes(), [TokenScope::Mcp]);
-    assert!(test.identity.authenticate_at(&headers, expiry.before(Duration::from_micros(1))).is_some());
-    assert!(test.identity.authenticate_at(&headers, expiry).is_none());
-    let past = test.identity.create_token(&test.admin, "t".to_owned(), Vec::new(), Some(Timestamp::now())).await;
-    assert!(matches!(past, Err(IdentityError::Invalid { field: "expires_at", .. })));
-    test.close().await;
-}
-
-#[tokio::test]
-async fn a_token_that_expires_makes_none_that_outlives_it() {
-    let test = TestIdentity::new().await;
-    let expiry = Timestamp::now().after(Duration::from_secs(60));
-    let made = test.identity.create_token(&test.admin, "t".to_owned(), Vec::new(), Some(expiry)).await;
-    let caller = test.identity.authenticate(&bearer(made.unwrap().1.reveal())).unwrap();
-    let (sooner, later) = (expiry.before(Duration::from_secs(30)), expiry.after(Duration::from_secs(1)));
-    for (asked, got) in [(None, expiry), (Some(later), expiry), (Some(sooner), sooner)] {
-        let (token, _) = test.identity.create_token(&caller, "t".to_owned(), Vec::new(), asked).await.unwrap();
-        assert_eq!(token.expires_at, Some(got), "{asked:?}");
-    }
-    let (token, _) = test.token(&test.admin).await;
-    assert_eq!(token.expires_at, None, "from one that does not expire");
-    test.close().await;
-}
-
-#[tokio::test]
-async fn a_deleted_token_is_rejected_at_once_and_for_good() {
-    let test = TestIdentity::new().await;
-    let (token, headers) = test.token(&test.admin).await;
-    assert!(test.identity.authenticate(&headers).is_some());
-    test.identity.delete_token(&test.admin, token.id).await.unwrap();
-    assert!(test.identity.authenticate(&headers).is_none());
-    let again = test.identity.delete_token(&test.admin, token.id).await;
-    assert!(matches!(again, Err(IdentityError::Missing("token"))));
-    let test = test.reopened().await;
-    assert!(test.identity.authenticate(&headers).is_none(), "noting its last use brought it back");
-    test.close().await;
-}
-
-#[tokio::test]
 async fn a_deleted_user_is_rejected_at_once_with_its_tokens_and_sessions() {
     let test = TestIdentity::new().await;
     let user = test.user("ada", &["member"]).await;
@@ -211,7 +170,7 @@ async fn a_deleted_user_is_rejected_at_once_with_its_tokens_and_sessions() {
     let (_, token) = test.token(&ada).await;
     test.identity.delete_user(&test.admin, user.id).await.unwrap();
     assert!(test.identity.authenticate(&token).is_none() && test.identity.authenticate(&cookie).is_none());
-    let late = test.identity.create_token(&ada, "late".to_owned(), Vec::new(), None).await;
+    let late = test.identity.create_token(&ada, ada.user.id, "late".to_owned(), Vec::new(), None).await;
     assert!(matches!(late, Err(IdentityError::Missing("user"))));
     let test = test.reopened().await;
     let counts = |state: &IdentityState| (state.accounts.len(), state.tokens.len(), state.sessions.len());
@@ -422,56 +381,6 @@ async fn a_changed_role_applies_at_once() {
 }
 
 #[tokio::test]
-async fn a_user_has_a_hundred_tokens_and_no_more() {
-    let test = TestIdentity::new().await;
-    // The administrator's file holds the first.
-    for _ in 1..100 {
-        test.token(&test.admin).await;
-    }
-    let more = test.identity.create_token(&test.admin, "t".to_owned(), Vec::new(), None).await;
-    assert!(matches!(more, Err(IdentityError::TooManyTokens(100))));
-    test.close().await;
-}
-
-#[tokio::test]
-async fn a_tokens_last_use_is_known_and_survives_a_restart() {
-    let test = TestIdentity::new().await;
-    let (token, headers) = test.token(&test.admin).await;
-    assert_eq!(token.last_used_at, None);
-    let first = Timestamp::now();
-    let second = first.after(Duration::from_secs(30));
-    test.identity.authenticate_at(&headers, first);
-    test.identity.authenticate_at(&headers, second);
-    let used = |test: &TestIdentity| test.identity.token(&test.admin, token.id).unwrap().last_used_at;
-    assert_eq!(used(&test), Some(second));
-    let test = test.reopened().await;
-    assert_eq!(used(&test), Some(first), "written at most once a minute");
-    test.close().await;
-}
-
-#[tokio::test]
-async fn the_token_of_another_user_is_not_found() {
-    let test = TestIdentity::new().await;
-    test.user("ada", &[]).await;
-    let (token, _) = test.token(&test.admin).await;
-    let (ada, _) = test.login("ada").await;
-    assert!(test.identity.token(&ada, token.id).is_none());
-    assert!(matches!(test.identity.delete_token(&ada, token.id).await, Err(IdentityError::Missing("token"))));
-    test.close().await;
-}
-
-#[tokio::test]
-async fn a_bad_token_is_not_made_good_by_a_cookie() {
-    let test = TestIdentity::new().await;
-    test.user("ada", &[]).await;
-    let (_, mut headers) = test.login("ada").await;
-    assert!(test.identity.authenticate(&headers).is_some());
-    headers.insert(AUTHORIZATION, "Bearer svc_wrong".parse().unwrap());
-    assert!(test.identity.authenticate(&headers).is_none());
-    test.close().await;
-}
-
-#[tokio::test]
 async fn waiting_for_a_caller_to_become_invalid_ends_when_it_does() {
     let test = TestIdentity::new().await;
     let user = test.user("ada", &["member"]).await;
@@ -580,7 +489,7 @@ async fn an_agent_creates_and_changes_no_credentials() {
     let agent = test.identity.authenticate(&agent(&test, SpaceId::new(), test.admin.user.id)).unwrap();
     let identity = &test.identity;
     let refused = |result: Result<(), IdentityError>| matches!(result, Err(IdentityError::AgentCredentials));
-    assert!(refused(identity.create_token(&agent, "t".to_owned(), Vec::new(), None).await.map(|_| ())));
+    assert!(refused(identity.create_token(&agent, agent.user.id, "t".to_owned(), Vec::new(), None).await.map(|_| ())));
     assert!(refused(identity.delete_token(&agent, token.id).await));
     let (current, new) = (secret_in(test.directory(), "admin.password"), "correct horse".to_owned());
     let change = PasswordChange { current, new: new.clone(), revoke_tokens: false };
