@@ -2,7 +2,10 @@
 
 use super::{failure::Failure, shell::Shell};
 use crate::{
-    platform::config::{Size, Span},
+    platform::{
+        config::{Size, Span},
+        process_group,
+    },
     scripting::{
         lua::{Capabilities, ProgramOutput},
         space_runtime::{
@@ -86,7 +89,8 @@ impl RunCommand {
         let program = LoadedProgram::read(&self.file, settings).map_err(|error| Failure::Bad(error.to_string()))?;
         let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(unable)?;
         let result = tokio.block_on(self.perform(Arc::new(program), &streams));
-        // A read that waits on a pipe for ever must not delay the end.
+        // A thread that waits on a pipe for ever must not delay the end, nor keep processes of its run alive.
+        process_group::kill_all();
         tokio.shutdown_background();
         result
     }

@@ -9,7 +9,7 @@ use crate::{
     agent::ServerUrl,
     platform::{
         config::{Config, DEFAULT_TOML, LogConfig, LogFormat, LogLevel},
-        logging,
+        logging, process_group,
     },
     server::daemon,
 };
@@ -192,6 +192,7 @@ pub(super) fn cancel_on_signal(shutdown: CancellationToken) -> io::Result<()> {
             }
             if shutdown.is_cancelled() {
                 log::warn!("second signal: stopping at once");
+                process_group::kill_all();
                 std::process::exit(1);
             }
             log::info!("stopping: finishing what is under way");

@@ -1,11 +1,14 @@
 //! A child process with all of its descendants: started as a process group of its own, signalled and killed as one.
 //!
 //! A [`ProcessGroup`] that is dropped is killed, unless it is known to be gone or was [released](ProcessGroup::release).
-//! If this process is killed itself, the kernel kills a child that was started with [`OnParentDeath::Kill`] (on Linux).
-//! Its stdin ends in any case. A process that is to outlive this one is started by [`spawn_detached`] instead.
+//! If this process is killed itself, the kernel kills a child that was started with [`OnParentDeath::Kill`] (on Linux),
+//! but not the child's descendants; a process that ends by itself kills them too, by [`kill_all`]. The child's stdin ends
+//! in any case. A process that is to outlive this one is started by [`spawn_detached`] instead.
 
 use super::file_mode;
+use parking_lot::Mutex;
 use std::{
+    collections::BTreeSet,
     io,
     panic::{AssertUnwindSafe, catch_unwind},
     process::ExitStatus,
@@ -37,7 +40,7 @@ pub struct ProcessGroup {
 /// Fate of the child if this process dies without ending it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnParentDeath {
-    /// The kernel kills it (on Linux).
+    /// The kernel kills it (on Linux), and [`kill_all`] its whole group.
     Kill,
     /// It finds its stdin closed, and ends by itself.
     LeaveRunning,
@@ -58,6 +61,9 @@ struct GroupId {
     id: libc::pid_t,
     gone: bool,
 }
+
+/// The groups for [`kill_all`]: those started with [`OnParentDeath::Kill`] that are not known to be gone.
+static GROUPS_TO_KILL: Mutex<BTreeSet<libc::pid_t>> = Mutex::new(BTreeSet::new());
 
 impl ProcessGroup {
     /// Starts a command as the leader of a new group.
@@ -140,7 +146,7 @@ impl ProcessGroup {
 
     /// Leaves descendants of a leader that has exited running.
     pub fn release(mut self) {
-        self.group.gone = true;
+        self.group.mark_gone();
     }
 
     async fn kill_and_wait(&mut self, mut exited: bool) {
@@ -156,7 +162,9 @@ impl ProcessGroup {
             log::error!("process group {} does not end although it was killed", self.group.id);
         }
         // The id may be reused once the leader was waited for.
-        self.group.gone |= exited;
+        if exited {
+            self.group.mark_gone();
+        }
     }
 }
 
@@ -179,15 +187,40 @@ impl GroupId {
                 while libc::waitpid(-self.id, std::ptr::null_mut(), libc::WNOHANG) > 0 {}
                 libc::kill(-self.id, 0) == 0
             };
-            self.gone = !there && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
+            if !there && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH) {
+                self.mark_gone();
+            }
         }
         self.gone
+    }
+
+    /// Sends no more signals to this id, which may be reused.
+    fn mark_gone(&mut self) {
+        self.gone = true;
+        GROUPS_TO_KILL.lock().remove(&self.id);
     }
 }
 
 impl Drop for GroupId {
     fn drop(&mut self) {
         self.signal(libc::SIGKILL);
+        self.mark_gone();
+    }
+}
+
+/// Kills every group that was started with [`OnParentDeath::Kill`], and starts no more. For the end of this process:
+/// whoever holds a group on another thread may not come to drop it.
+pub fn kill_all() {
+    if let Some(spawner) = SPAWNER.get() {
+        let (closed, answer) = mpsc::channel();
+        if spawner.send(SpawnerRequest::Close(closed)).is_ok() {
+            // A process that is just being started is among the groups after the answer.
+            let _ = answer.recv_timeout(KILL_TIMEOUT);
+        }
+    }
+    for id in &*GROUPS_TO_KILL.lock() {
+        // SAFETY: the call takes two numbers. An id is removed before it can be reused.
+        unsafe { libc::kill(-id, libc::SIGKILL) };
     }
 }
 
@@ -245,6 +278,16 @@ fn kill_on_parent_death(command: &mut Command) {
     unsafe { command.pre_exec(prepare) };
 }
 
+/// The thread that starts processes, once there is one.
+static SPAWNER: OnceLock<mpsc::Sender<SpawnerRequest>> = OnceLock::new();
+
+/// A request to the thread that starts processes.
+enum SpawnerRequest {
+    Start(SpawnRequest),
+    /// Refuse all further requests, and answer.
+    Close(mpsc::Sender<()>),
+}
+
 /// A command to start on behalf of a runtime.
 struct SpawnRequest {
     command: Command,
@@ -255,12 +298,11 @@ struct SpawnRequest {
 /// Starts a command from a thread that lasts as long as this process: the kernel takes the end of the thread that
 /// forked for the death of the parent, and the threads of a runtime come and go.
 async fn spawn_on_lasting_thread(command: Command) -> io::Result<ProcessGroup> {
-    static SPAWNER: OnceLock<mpsc::Sender<SpawnRequest>> = OnceLock::new();
     let gone = || io::Error::other("the thread that starts processes is gone");
     let spawner = match SPAWNER.get() {
         Some(spawner) => spawner,
         None => {
-            let (sender, requests) = mpsc::channel::<SpawnRequest>();
+            let (sender, requests) = mpsc::channel();
             std::thread::Builder::new().name("svc-spawner".to_owned()).spawn(move || run_spawner(&requests))?;
             // If another thread was quicker, this one ends with its sender, before it has started anything.
             SPAWNER.get_or_init(|| sender)
@@ -268,22 +310,39 @@ async fn spawn_on_lasting_thread(command: Command) -> io::Result<ProcessGroup> {
     };
     let (started, answer) = oneshot::channel();
     let request = SpawnRequest { command, runtime: runtime::Handle::current(), started };
-    spawner.send(request).map_err(|_| gone())?;
+    spawner.send(SpawnerRequest::Start(request)).map_err(|_| gone())?;
     answer.await.map_err(|_| gone())?
 }
 
-fn run_spawner(requests: &mpsc::Receiver<SpawnRequest>) {
-    while let Ok(SpawnRequest { mut command, runtime, started }) = requests.recv() {
-        if started.is_closed() {
-            continue;
+fn run_spawner(requests: &mpsc::Receiver<SpawnerRequest>) {
+    let mut is_open = true;
+    while let Ok(request) = requests.recv() {
+        match request {
+            SpawnerRequest::Start(request) if is_open => perform(request),
+            SpawnerRequest::Start(request) => {
+                let _ = request.started.send(Err(io::Error::other("this process is ending")));
+            }
+            SpawnerRequest::Close(closed) => {
+                is_open = false;
+                let _ = closed.send(());
+            }
         }
-        let _entered = runtime.enter();
-        // A panic fails this request alone. The thread must not end: its end would kill every child it has started.
-        let group = catch_unwind(AssertUnwindSafe(|| ProcessGroup::start(&mut command)))
-            .unwrap_or_else(|_| Err(io::Error::other("starting the process panicked")));
-        // If the caller no longer waits, the group is dropped here, which kills it.
-        let _ = started.send(group);
     }
+}
+
+fn perform(SpawnRequest { mut command, runtime, started }: SpawnRequest) {
+    if started.is_closed() {
+        return;
+    }
+    let _entered = runtime.enter();
+    // A panic fails this request alone. The thread must not end: its end would kill every child it has started.
+    let group = catch_unwind(AssertUnwindSafe(|| ProcessGroup::start(&mut command)))
+        .unwrap_or_else(|_| Err(io::Error::other("starting the process panicked")));
+    if let Ok(group) = &group {
+        GROUPS_TO_KILL.lock().insert(group.id());
+    }
+    // If the caller no longer waits, the group is dropped here, which kills it.
+    let _ = started.send(group);
 }
 
 #[cfg(test)]
@@ -291,6 +350,9 @@ mod tests {
     use super::*;
     use std::process::Stdio;
     use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+
+    /// The variable that turns a test into a process that ends.
+    const ENDING: &str = "SVC_TEST_ENDING";
 
     fn shell(script: &str) -> Command {
         let mut command = Command::new("sh");
@@ -314,6 +376,31 @@ mod tests {
             drop(group);
             wait_for_end(output).await;
         }
+    }
+
+    /// Does nothing by itself. The next test starts this program again for it: `kill_all` is the end of a process.
+    #[tokio::test]
+    async fn groups_of_a_process_that_is_ending() {
+        if std::env::var_os(ENDING).is_none() {
+            return;
+        }
+        let start = || ProcessGroup::spawn(shell("sleep 1000 & echo started; wait"), OnParentDeath::Kill);
+        let mut group = start().await.unwrap();
+        BufReader::new(group.take_stdout().unwrap()).read_line(&mut String::new()).await.unwrap();
+        // As a thread that never comes to drop it.
+        std::mem::forget(group);
+        kill_all();
+        assert_eq!(start().await.unwrap_err().to_string(), "this process is ending");
+    }
+
+    #[tokio::test]
+    async fn a_process_that_ends_kills_the_groups_that_it_did_not_come_to_drop_and_starts_no_more() {
+        let mut ending = Command::new(std::env::current_exe().unwrap());
+        let job = "platform::process_group::tests::groups_of_a_process_that_is_ending";
+        // The group inherits stderr: the output ends when all of the group is gone.
+        let ended = ending.args([job, "--exact"]).env(ENDING, "1").output();
+        let ended = timeout(Duration::from_secs(30), ended).await.expect("all of the group is killed").unwrap();
+        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stdout));
     }
 
     #[tokio::test]

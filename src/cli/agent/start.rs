@@ -12,7 +12,7 @@ use crate::{
         server::{cancel_on_signal, start_logging},
         shell::Shell,
     },
-    platform::config::Config,
+    platform::{config::Config, process_group},
 };
 use std::{
     io::{self, Read as _},
@@ -173,7 +173,7 @@ fn serve(plan: AgentPlan) -> Result<(), StartupError> {
     start_logging(&plan.config.log)?;
     // One thread: an agent copies messages from one pipe to another, and waking another thread costs more than that.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartupError::Start)?;
-    runtime.block_on(async {
+    let run = runtime.block_on(async {
         let address = plan.config.agent.listen;
         let bound = TcpListener::bind(address).await;
         let listener = bound.map_err(|source| StartupError::Listen { address, source })?;
@@ -183,7 +183,9 @@ fn serve(plan: AgentPlan) -> Result<(), StartupError> {
             cancel_on_end_of_stdin(signals.abandoned.clone()).map_err(StartupError::Start)?;
         }
         Ok(agent::run(plan.settings, listener, signals).await?)
-    })
+    });
+    process_group::kill_all();
+    run
 }
 
 /// Cancels when stdin ends, which it does when the parent process dies.
