@@ -4,6 +4,8 @@
 //! here. An unknown key is an error with its line, never silently ignored.
 
 mod http;
+#[cfg(test)]
+mod tests;
 mod variables;
 
 pub use crate::model::units::{Size, Span, UnitError};
@@ -31,6 +33,9 @@ use std::{
 
 /// The documented defaults, as shipped.
 pub const DEFAULT_TOML: &str = include_str!("../../../contrib/svc.default.toml");
+
+/// The most threads, and the most processes for Lua, that a server is told to start.
+const MAX_WORKERS: usize = 1024;
 
 /// The settings of `svc server` and `svc agent start`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -216,6 +221,12 @@ pub enum LogFormat {
     Json,
 }
 
+/// A value that its type allows and its meaning does not.
+struct OutOfRange {
+    key: &'static str,
+    reason: String,
+}
+
 /// Reason for which the configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -225,8 +236,8 @@ pub enum ConfigError {
     File { path: PathBuf, source: InvalidToml },
     #[error("environment variable {name}: {reason}")]
     Environment { name: String, reason: String },
-    #[error("`{key}` {reason}")]
-    Value { key: &'static str, reason: &'static str },
+    #[error("{}: `{key}` {reason}", path.display())]
+    Value { path: PathBuf, key: &'static str, reason: String },
     #[error("no home directory to keep data in: set `data` in the config file, SVC_DATA, or --data")]
     NoHome,
     #[error("no home directory to keep data in: set `agent.data` in the config file, SVC_AGENT_DATA, or --data")]
@@ -255,7 +266,13 @@ impl Config {
         overlay_environment(&mut table, &default_table(), "SVC", &environment)?;
         let config: Self = json_input::interpret(&Value::Object(table))
             .map_err(|error| ConfigError::Environment { name: "SVC_*".to_owned(), reason: error.to_string() })?;
-        config.check()?;
+        config.check().map_err(|OutOfRange { key, reason }| {
+            let name = format!("SVC_{}", key.replace('.', "_").to_uppercase());
+            match file {
+                Some(path) if environment(&name).is_none() => ConfigError::Value { path: path.to_owned(), key, reason },
+                _ => ConfigError::Environment { name, reason },
+            }
+        })?;
         Ok(config)
     }
 
@@ -308,11 +325,17 @@ impl Config {
         StoreOptions { keep_free: self.limits.disk_free.0, compact_at, migration }
     }
 
-    fn check(&self) -> Result<(), ConfigError> {
+    fn check(&self) -> Result<(), OutOfRange> {
+        let wrong = |key, reason: &str| Err(OutOfRange { key, reason: reason.to_owned() });
         let positive = |key, value| match value {
-            0 => Err(ConfigError::Value { key, reason: "must be at least 1" }),
+            0 => wrong(key, "must be at least 1"),
             _ => Ok(()),
         };
+        for (key, threads) in [("workers", self.workers), ("script.workers", self.script.workers)] {
+            if threads > MAX_WORKERS {
+                return wrong(key, &format!("must be at most {MAX_WORKERS}"));
+            }
+        }
         positive("delivery.queue", self.delivery.queue)?;
         positive("delivery.concurrency", self.delivery.concurrency)?;
         positive("limits.connections", self.limits.connections)?;
@@ -330,11 +353,11 @@ impl Config {
             ("agent.setup_timeout", self.agent.setup_timeout),
         ] {
             if span.0.is_zero() {
-                return Err(ConfigError::Value { key, reason: "must be longer than nothing" });
+                return wrong(key, "must be longer than nothing");
             }
         }
         if self.zone.is_empty() {
-            return Err(ConfigError::Value { key: "zone", reason: "must not be empty" });
+            return wrong("zone", "must not be empty");
         }
         Ok(())
     }
@@ -503,76 +526,4 @@ impl Default for AuthConfig {
 
 const fn seconds(seconds: u64) -> Span {
     Span(Duration::from_secs(seconds))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn load(text: &str, environment: &[(&str, &str)]) -> Result<Config, ConfigError> {
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("svc.toml");
-        std::fs::write(&file, text).unwrap();
-        Config::load(Some(&file), |name| {
-            environment.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
-        })
-    }
-
-    #[test]
-    fn the_shipped_file_parses_to_the_defaults() {
-        assert_eq!(toml_input::parse::<Config>(DEFAULT_TOML).unwrap(), Config::default());
-    }
-
-    #[test]
-    fn the_shipped_file_names_every_key() {
-        let written = toml::to_string(&Config::default()).unwrap();
-        assert_eq!(default_table(), toml_input::table(&written).unwrap());
-    }
-
-    #[test]
-    fn an_unknown_key_is_an_error_with_its_name_and_line() {
-        let error = load("zone = \"x\"\n[delivery]\nqueu = 5\n", &[]).unwrap_err().to_string();
-        assert!(error.contains("line 3") && error.contains("queu"), "{error}");
-    }
-
-    #[test]
-    fn a_value_of_the_wrong_type_is_an_error_with_its_key_and_line() {
-        let error = load("zone = \"x\"\n[delivery]\nqueue = \"many\"\n", &[]).unwrap_err().to_string();
-        let said = "line 3: `delivery.queue`: expected an integer, found the string \"many\"";
-        assert!(error.ends_with(said), "{error}");
-    }
-
-    #[test]
-    fn the_environment_wins_over_the_file() {
-        let config = load(
-            "zone = \"file\"\n[delivery]\nqueue = 7\n",
-            &[("SVC_DELIVERY_QUEUE", "9"), ("SVC_DELIVERY_BACKOFF", "1s, 2s"), ("SVC_LOG_FORMAT", "json")],
-        )
-        .unwrap();
-        assert_eq!((config.delivery.queue, config.zone.as_str()), (9, "file"));
-        assert_eq!(config.delivery.backoff, [seconds(1), seconds(2)]);
-        assert_eq!(config.log.format, LogFormat::Json);
-    }
-
-    #[test]
-    fn a_bad_value_in_the_environment_names_its_variable() {
-        let error = load("", &[("SVC_WEBHOOK_TIMEOUT", "soon")]).unwrap_err().to_string();
-        assert!(error.contains("SVC_WEBHOOK_TIMEOUT") && error.contains("soon"), "{error}");
-    }
-
-    #[test]
-    fn a_queue_of_nothing_is_refused() {
-        let error = load("[delivery]\nqueue = 0\n", &[]).unwrap_err().to_string();
-        assert_eq!(error, "`delivery.queue` must be at least 1");
-    }
-
-    #[test]
-    fn data_goes_to_the_users_data_directory_unless_it_is_set() {
-        let config = Config::default();
-        let home = |name: &str| (name == "HOME").then(|| "/home/ada".to_owned());
-        assert_eq!(config.data_dir(home).unwrap(), Path::new("/home/ada/.local/share/svc"));
-        assert_eq!(config.agent_data_dir(home).unwrap(), Path::new("/home/ada/.local/share/svc-agent"));
-        assert!(matches!(config.data_dir(|_| None), Err(ConfigError::NoHome)));
-        assert!(matches!(config.agent_data_dir(|_| None), Err(ConfigError::NoHomeForAgent)));
-    }
 }
