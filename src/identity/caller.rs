@@ -120,9 +120,13 @@ impl Identity {
     /// Resolves once the caller would no longer authenticate with the same permissions: its credential or user is deleted
     /// or has expired, or its permissions changed. Long-lived connections select on this.
     pub async fn wait_until_invalid(&self, caller: &Caller) {
-        // An agent's connection needs no permission, so it survives a change of its owner's permissions.
-        let is_agent = matches!(caller.via, Credential::Agent { .. });
-        self.wait_until_rejected(caller, |now| is_agent || now == caller.permissions).await;
+        self.wait_until_rejected(caller, |now| now == caller.permissions).await;
+    }
+
+    /// Resolves once the caller's credential or user is deleted or has expired. Its permissions may change: callers of this
+    /// check them at each use.
+    pub async fn wait_until_revoked(&self, caller: &Caller) {
+        self.wait_until_rejected(caller, |_| true).await;
     }
 
     /// Resolves once the caller no longer authenticates with this permission. Its other permissions may change: callers of

@@ -66,6 +66,13 @@ impl Identity {
         active.map_or(Permissions::default(), |account| account.permissions)
     }
 
+    /// Returns whether a user may emit events now: for emitters that act in the name of a user long after a request of
+    /// that user.
+    pub fn may_emit(&self, id: UserId) -> bool {
+        let permissions = self.permissions(id);
+        permissions.contains(Permission::UseSpaces) || permissions.contains(Permission::ManageSpaces)
+    }
+
     pub async fn create_user(&self, caller: &Caller, new: NewUser) -> Result<Arc<User>, IdentityError> {
         if new.password.is_some() {
             caller.check_may_manage_credentials()?;

@@ -19,7 +19,6 @@ use crate::{
         event::Actor,
         id::{EventId, SourceId, SourceLetterId, SpaceId, UserId},
         owner::{Owner, OwnerSpec},
-        permission::Permission,
         timestamp::Timestamp,
         verifier::{Verifier, check_secret},
     },
@@ -68,7 +67,8 @@ pub enum IntakeAnswer {
     },
 }
 
-/// The reason that a request was refused. Nothing of it is stored, or a part of it that is not stored twice when it comes again.
+/// The reason that a request was refused. Nothing of it is stored, or the first of its events, which are not stored twice
+/// when a request with an id comes again.
 #[derive(Debug, thiserror::Error)]
 pub enum IntakeError {
     #[error("not verified: {0}")]
@@ -258,8 +258,7 @@ impl SourceIntake {
     fn raiser(&self, owner: Owner) -> Result<(UserId, Actor), IntakeError> {
         let Owner::User(id) = owner else { return Ok((UserId::NIL, Actor::system())) };
         let user = self.identity.user(id).filter(|user| user.active).ok_or(IntakeError::OwnerMayNotEmit)?;
-        let permissions = self.identity.permissions(id);
-        match [Permission::UseSpaces, Permission::ManageSpaces].into_iter().any(|one| permissions.contains(one)) {
+        match self.identity.may_emit(id) {
             true => Ok((id, user.actor())),
             false => Err(IntakeError::OwnerMayNotEmit),
         }

@@ -134,7 +134,7 @@ fn a_server_without_room_leaves_events_in_the_spool_and_takes_them_in_order_late
     for n in 0..30 {
         assert!(space.svc(&["event", "n", &json!({ "n": n }).to_string()]).status.success());
     }
-    eventually("the server to send the agent away", || daemon.log().contains("must wait").then_some(()));
+    eventually("the events to wait", || daemon.log().contains("wait at its agent").then_some(()));
     daemon.set("LIMITS_DISK_FREE", "0MiB");
     daemon.crash_and_restart();
     let arrived = eventually("all events to arrive", || {

@@ -2,6 +2,7 @@
 //!
 //! Each file is one subject; `support` has the daemon, the space, the webhook receiver and the MCP clients they share.
 
+mod agent_events;
 mod agents;
 mod backup;
 mod batches;

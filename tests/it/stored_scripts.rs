@@ -1,11 +1,10 @@
 //! Stored scripts with the real daemon, agents and command line: sinks that name them, libraries that they require, and
 //! the messages to agents.
 
-use crate::support::{Daemon, Space, eventually, success};
+use crate::support::{Daemon, LinkedAgent, Space, eventually, success};
 use serde_json::{Value, json};
 use std::{fs, path::PathBuf};
-use svc::model::agent_protocol::{Hello, PROTOCOL, ToAgent, ToServer, Welcome};
-use tokio_tungstenite::tungstenite::{self, Message, client::IntoClientRequest as _};
+use svc::model::agent_protocol::ToAgent;
 
 fn store(daemon: &Daemon, script: &Value) -> String {
     let made = daemon.post("/api/scripts", script);
@@ -123,44 +122,11 @@ fn a_real_agent_accepts_libraries_and_stays_connected() {
     eventually("the space to stop", || (space.view(&daemon)["state"] == "stopped").then_some(()));
 }
 
-/// The agent's end of a link, without an agent.
-struct Agent(tungstenite::WebSocket<tungstenite::stream::MaybeTlsStream<std::net::TcpStream>>);
-
-impl Agent {
-    fn link(daemon: &Daemon, token: &str) -> (Self, Welcome) {
-        let mut request = format!("{}/api/agent", daemon.url.replace("http", "ws")).into_client_request().unwrap();
-        request.headers_mut().insert("Authorization", format!("Bearer {token}").parse().unwrap());
-        let (socket, _) = tungstenite::connect(request).unwrap();
-        let mut agent = Self(socket);
-        let hello = Hello {
-            protocol: PROTOCOL,
-            version: "0".to_owned(),
-            node_id: "test".to_owned(),
-            returning: false,
-            confirmations_in_groups: true,
-        };
-        agent.0.send(Message::text(serde_json::to_string(&ToServer::Hello(hello)).unwrap())).unwrap();
-        match agent.next() {
-            ToAgent::Welcome(welcome) => (agent, welcome),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn next(&mut self) -> ToAgent {
-        loop {
-            let message = self.0.read().unwrap();
-            if message.is_text() || message.is_binary() {
-                return svc::model::agent_protocol::decode(&message.into_data()).unwrap();
-            }
-        }
-    }
-
-    /// The paths of the libraries in the next message, which must be a message about libraries.
-    fn libraries(&mut self) -> Vec<String> {
-        match self.next() {
-            ToAgent::Libraries(libraries) => libraries.iter().map(svc::model::library::Library::path).collect(),
-            other => panic!("{other:?}"),
-        }
+/// The paths of the libraries in the next message, which must be a message about libraries.
+fn libraries(agent: &mut LinkedAgent) -> Vec<String> {
+    match agent.next() {
+        ToAgent::Libraries(libraries) => libraries.iter().map(svc::model::library::Library::path).collect(),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -173,10 +139,10 @@ fn an_agent_gets_its_startup_script_and_every_library_and_their_changes() {
     let library =
         |name: &str, owner: &str| json!({"name": name, "kind": "library", "owner": owner, "content": "return 1"});
     store(&daemon, &library("acme.text", "global"));
-    let (mut agent, welcome) = Agent::link(&daemon, token);
+    let (mut agent, welcome) = LinkedAgent::new(&daemon, token);
     let startup = welcome.startup_script.unwrap();
     assert_eq!((startup.name.as_str(), startup.source.as_str()), ("set-up", "print('hi')"));
-    assert_eq!(agent.libraries(), ["acme/text.lua"]);
+    assert_eq!(libraries(&mut agent), ["acme/text.lua"]);
 
     // Many changes at once are sent in a few messages; changes of other owners are not sent.
     let ada = daemon.create_user("ada", &["manage_own_scripts"]);
@@ -187,7 +153,7 @@ fn an_agent_gets_its_startup_script_and_every_library_and_their_changes() {
     }
     let (mut messages, mut last) = (0, Vec::new());
     while last.len() < 101 {
-        last = agent.libraries();
+        last = libraries(&mut agent);
         messages += 1;
     }
     assert!(messages <= 50, "{messages} messages for 100 changes");
@@ -201,11 +167,11 @@ fn an_agent_gets_its_startup_script_and_every_library_and_their_changes() {
     assert_eq!(daemon.patch(&text, &json!({"description": "words"})).status, 200);
     std::thread::sleep(std::time::Duration::from_millis(500));
     assert_eq!(daemon.patch(&text, &json!({"active": false})).status, 200);
-    assert_eq!(agent.libraries().len(), 100);
+    assert_eq!(libraries(&mut agent).len(), 100);
 
     // An inactive startup script is not sent.
-    let (mut again, welcome) = Agent::link(&daemon, token);
+    let (mut again, welcome) = LinkedAgent::new(&daemon, token);
     assert_eq!(welcome.startup_script, None);
-    assert_eq!(again.libraries().len(), 100);
+    assert_eq!(libraries(&mut again).len(), 100);
     assert!(daemon.log().contains("`set-up` is not active"), "{}", daemon.log());
 }

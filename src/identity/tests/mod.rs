@@ -483,6 +483,22 @@ async fn an_agent_becomes_invalid_when_its_token_is_rotated_or_revoked_or_its_ow
 }
 
 #[tokio::test]
+async fn a_change_of_permissions_makes_an_agent_invalid_and_does_not_revoke_it() {
+    let test = TestIdentity::new().await;
+    let user = test.user("ada", &["member"]).await;
+    let caller = test.identity.authenticate(&agent(&test, SpaceId::new(), user.id)).unwrap();
+    let (identity, invalid) = (test.identity.clone(), caller.clone());
+    let invalid = tokio::spawn(async move { identity.wait_until_invalid(&invalid).await });
+    let identity = test.identity.clone();
+    let revoked = tokio::spawn(async move { identity.wait_until_revoked(&caller).await });
+    let member = test.identity.roles()[1].id;
+    test.identity.update_role(&test.admin, member, None, Some(Permissions::default())).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(10), invalid).await.expect("woken").unwrap();
+    assert!(!revoked.is_finished());
+    test.close().await;
+}
+
+#[tokio::test]
 async fn an_agent_creates_and_changes_no_credentials() {
     let test = TestIdentity::new().await;
     let (token, _) = test.token(&test.admin).await;

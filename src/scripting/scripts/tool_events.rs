@@ -3,7 +3,7 @@
 
 use crate::{
     identity::Identity,
-    model::{event::EventType, id::SpaceId, owner::Owner, permission::Permission},
+    model::{event::EventType, id::SpaceId, owner::Owner},
     routing::emit::{Emitter, NewEvent},
     scripting::lua::EventEmitter,
 };
@@ -28,8 +28,7 @@ impl ToolEventEmitter {
             Owner::User(user) => self.identity.user(user).ok_or("the user is gone")?,
             Owner::Global => return Err("an event needs a user, and no user runs this".to_owned()),
         };
-        let permissions = self.identity.permissions(user.id);
-        if ![Permission::UseSpaces, Permission::ManageSpaces].into_iter().any(|needed| permissions.contains(needed)) {
+        if !self.identity.may_emit(user.id) {
             return Err("raising an event needs the permission use_spaces".to_owned());
         }
         let event = NewEvent {

@@ -2,7 +2,9 @@
 //!
 //! An event is handed to the queue engine without waiting for the disk write of the one before, so that many share one.
 //! Their number is bounded by [`MAX_STORING`] and their bytes by the [`Emitter`](crate::routing::emit::Emitter). An event
-//! that breaks a rule is confirmed as refused; an error of the store ends the order at its event, and the session.
+//! that breaks a rule is confirmed as refused. One for which there is no room now is not confirmed, and nor is any event
+//! behind it, until the agent sends it again, as it does with unconfirmed events after a while: the link stays, and with
+//! it the methods of the space. Every other error of the store ends the session.
 
 use super::hub::AgentHub;
 use crate::{
@@ -21,12 +23,19 @@ use crate::{
     },
 };
 use futures_util::FutureExt;
+use parking_lot::Mutex;
 use serde_json::value::RawValue;
-use std::pin::pin;
+use std::{
+    pin::pin,
+    time::{Duration, Instant},
+};
 use tokio::sync::mpsc;
 
 /// Events of one agent that are being written at once.
 const MAX_STORING: usize = 512;
+
+/// Time in which an agent sends an unconfirmed event again; a multiple of the 30 seconds after which it does.
+const LONGEST_WAIT: Duration = Duration::from_secs(120);
 
 /// An event of the agent.
 pub(super) struct IncomingEvent {
@@ -53,8 +62,37 @@ struct StoringEvent<'a> {
 enum NotStored {
     /// The event breaks a rule, and is refused for good.
     Refused(String),
-    /// The server cannot store it now.
+    /// The disk, or what the user's sinks may hold, is full.
+    NoRoom(String),
+    /// The server cannot store events any more.
     Unavailable(String),
+}
+
+/// The event for which there was no room, while the agent has not sent it again.
+#[derive(Default)]
+struct AwaitedEvent(Mutex<Option<(EventId, Instant)>>);
+
+impl AwaitedEvent {
+    /// Waits for this event, unless an earlier one is awaited.
+    fn set(&self, id: EventId) {
+        self.0.lock().get_or_insert_with(|| (id, Instant::now()));
+    }
+
+    /// Stops waiting for this event.
+    fn clear(&self, id: EventId) {
+        self.0.lock().take_if(|(awaited, _)| *awaited == id);
+    }
+
+    /// Returns whether an event may be stored: the awaited one, and any while none is awaited.
+    fn admits(&self, id: EventId) -> bool {
+        self.clear(id);
+        self.0.lock().is_none()
+    }
+
+    /// Returns whether the agent did not send the event again, as if it had lost it.
+    fn is_overdue(&self) -> bool {
+        self.0.lock().is_some_and(|(_, since)| since.elapsed() > LONGEST_WAIT)
+    }
 }
 
 impl AgentHub {
@@ -67,17 +105,25 @@ impl AgentHub {
         mut events: mpsc::Receiver<IncomingEvent>,
     ) -> Option<Goodbye> {
         let (storing, stored) = mpsc::channel(MAX_STORING);
+        let awaited = AwaitedEvent::default();
+        let awaited = &awaited;
         let handing_over = async move {
             while let Some(event) = events.recv().await {
                 let id = event.id;
-                let outcome = self.hand_over(caller, link.space(), event).await;
+                let outcome = if awaited.admits(id) {
+                    self.hand_over(caller, link.space(), event).await
+                } else if awaited.is_overdue() {
+                    Err(NotStored::Unavailable("the agent did not send an unconfirmed event again".to_owned()))
+                } else {
+                    continue;
+                };
                 let is_last = matches!(outcome, Err(NotStored::Unavailable(_)));
                 if storing.send(StoringEvent { id, outcome }).await.is_err() || is_last {
                     return;
                 }
             }
         };
-        let mut confirming = pin!(confirm(link, style, stored));
+        let mut confirming = pin!(confirm(link, style, stored, awaited));
         // Both at once: events that are on disk release the bytes for which further ones wait.
         tokio::select! {
             goodbye = &mut confirming => goodbye,
@@ -95,6 +141,9 @@ impl AgentHub {
         let kind = EventType::custom(&kind).map_err(|error| NotStored::Refused(format!("`type`: {error}")))?;
         let deps = &self.0.deps;
         let (space, user_id) = (deps.spaces.origin(space_id), caller.user.id);
+        if !deps.identity.may_emit(user_id) {
+            return Err(NotStored::Refused("the owner of the space needs the permission use_spaces".to_owned()));
+        }
         // A link lives long, and its owner may have been renamed since.
         let actor = deps.identity.user(user_id).map_or_else(|| caller.actor(), |user| user.agent_actor());
         let event = NewEvent { id: Some(id), raised_at, kind, space_id, space, user_id, actor, payload };
@@ -107,6 +156,7 @@ async fn confirm(
     link: &AgentLink,
     style: ConfirmationStyle,
     mut storing: mpsc::Receiver<StoringEvent<'_>>,
+    awaited: &AwaitedEvent,
 ) -> Option<Goodbye> {
     let mut group = Vec::new();
     let mut next = storing.recv().await;
@@ -122,8 +172,13 @@ async fn confirm(
             Err(not_stored) => Err(not_stored),
         };
         let receipt = match stored {
-            Ok(()) => EventReceipt::Stored,
-            Err(NotStored::Refused(reason)) => EventReceipt::Refused(reason),
+            Ok(()) => Some(EventReceipt::Stored),
+            Err(NotStored::Refused(reason)) => Some(EventReceipt::Refused(reason)),
+            Err(NotStored::NoRoom(reason)) => {
+                log::warn!("the events of space {} wait at its agent: {reason}", link.space());
+                awaited.set(id);
+                None
+            }
             Err(NotStored::Unavailable(reason)) => {
                 log::warn!("an event of space {} must wait: {reason}", link.space());
                 let _ = send_group(link, style, &mut group).await;
@@ -131,7 +186,10 @@ async fn confirm(
                 return Some(Goodbye::Unavailable);
             }
         };
-        group.push(EventConfirmation { id, receipt });
+        if let Some(receipt) = receipt {
+            awaited.clear(id);
+            group.push(EventConfirmation { id, receipt });
+        }
         next = match storing.try_recv() {
             Ok(next) if group.len() < MAX_STORING => Some(next),
             next => {
@@ -170,9 +228,10 @@ impl From<EmitError> for NotStored {
             EmitError::Accept(AcceptError::Store(error @ StoreError::Damaged { .. })) => {
                 Self::Refused(error.to_string())
             }
-            EmitError::Accept(error @ (AcceptError::Store(_) | AcceptError::UndeliveredFull { .. })) => {
-                Self::Unavailable(error.to_string())
-            }
+            EmitError::Accept(
+                error @ (AcceptError::Store(StoreError::DiskFull) | AcceptError::UndeliveredFull { .. }),
+            ) => Self::NoRoom(error.to_string()),
+            EmitError::Accept(error @ AcceptError::Store(_)) => Self::Unavailable(error.to_string()),
             other => Self::Refused(other.to_string()),
         }
     }

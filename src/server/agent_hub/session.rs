@@ -115,7 +115,7 @@ impl AgentHub {
             health_check: current.settings.health_check.as_ref().map(raw_json),
             startup_script: self.startup_script(&current),
         };
-        // Queued first, because programs of the space may need the libraries from their start.
+        // Behind the welcome and ahead of any call: programs of the space may need the libraries from their start.
         let libraries = self.send_libraries(&session, None).await;
         let end = match sink.send(frame(&ToAgent::Welcome(welcome))).await {
             Err(_) => SessionEnd::Lost("it could not be welcomed"),
@@ -134,7 +134,7 @@ impl AgentHub {
                     () = self.write_messages(messages, sink) => SessionEnd::Lost("it could not be written to"),
                     never = self.follow_libraries(&session, libraries) => match never {},
                     goodbye = session.link.ended() => SessionEnd::ServerGoodbye(goodbye.unwrap_or(Goodbye::Unavailable)),
-                    () = deps.identity.wait_until_invalid(caller) => SessionEnd::ServerGoodbye(Goodbye::Revoked),
+                    () = deps.identity.wait_until_revoked(caller) => SessionEnd::ServerGoodbye(Goodbye::Revoked),
                     () = deps.shutdown.cancelled() => SessionEnd::ServerGoodbye(Goodbye::Unavailable),
                 }
             }

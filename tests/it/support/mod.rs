@@ -4,12 +4,14 @@
 pub mod clients;
 mod daemon;
 mod files;
+mod linked_agent;
 mod random;
 mod receiver;
 mod space;
 
 pub use daemon::{Daemon, Refusal, Reply};
 pub use files::files;
+pub use linked_agent::LinkedAgent;
 pub use random::Random;
 pub use receiver::{Answer, Received, Receiver};
 pub use space::{Space, registration};
