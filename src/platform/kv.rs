@@ -36,6 +36,9 @@ const MAX_BYTES: u64 = 16 << 20;
 /// The largest number that an increment counts to: all up to it are exact as numbers of Lua.
 const MAX_COUNT: u64 = 1 << 53;
 
+/// Values that a purge reads before it deletes those that have expired and goes on.
+const PURGE_STEP: usize = 10_000;
+
 /// A full owner's expired keys are looked for at most this often: the search runs on the writer.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
@@ -210,18 +213,22 @@ impl Kv {
     /// Fails if the store cannot be read or written.
     pub async fn purge(&self) -> Result<usize, StoreError> {
         let now = Timestamp::now();
-        let (mut expired, mut damaged) = (Vec::new(), 0);
-        for key in self.store.keys(vec![keys::KV]..vec![keys::KV + 1]) {
-            let key = key?;
-            match readable(self.store.get(&key))? {
-                Some(Some(value)) if KvEntry::read(&value, now).is_none() => expired.push(key),
-                Some(_) => {}
-                None => damaged += 1,
-            }
+        let (mut purged, mut damaged, mut from) = (0, 0, Some(vec![keys::KV]));
+        while let Some(start) = from {
+            let store = self.store.clone();
+            let scan = tokio::task::spawn_blocking(move || scan_expired(&store, start, PURGE_STEP, now));
+            let scanned = scan.await.unwrap_or(Err(StoreError::Closing))?;
+            damaged += scanned.damaged;
+            purged += self.delete_expired(scanned.expired, now).await?;
+            from = scanned.next;
         }
         if self.damaged.swap(damaged, Relaxed) < damaged {
             log::warn!("{damaged} stored values of scripts are damaged: they can be set anew or deleted");
         }
+        Ok(purged)
+    }
+
+    async fn delete_expired(&self, expired: Vec<Vec<u8>>, now: Timestamp) -> Result<usize, StoreError> {
         if expired.is_empty() {
             return Ok(0);
         }
@@ -261,6 +268,11 @@ impl Kv {
             .await?
     }
 
+    /// Owners who have values, or had some since the start.
+    pub fn owners(&self) -> Vec<Owner> {
+        self.counts.lock().keys().copied().collect()
+    }
+
     async fn change<T: Send + 'static>(
         &self,
         owner: Owner,
@@ -268,19 +280,46 @@ impl Kv {
         job: impl FnOnce(&mut KvChange<'_, '_>) -> Result<T, KvError> + Send + 'static,
     ) -> Result<T, KvError> {
         let key = store_key(owner, key)?;
-        let (counts, max_bytes) = (self.counts.clone(), self.max_bytes);
+        let Self { store, max_bytes, counts, .. } = self.clone();
         self.store
             .write(move |batch| {
                 let mut counts = counts.lock();
                 let count = counts.entry(owner).or_default();
-                job(&mut KvChange { batch, owner, key, count, max_bytes, now: Timestamp::now() })
+                job(&mut KvChange { store, batch, owner, key, count, max_bytes, now: Timestamp::now() })
             })
             .await?
     }
 }
 
+/// A step of a purge.
+struct ScannedValues {
+    expired: Vec<Vec<u8>>,
+    damaged: usize,
+    /// The key at which the next step begins; `None` after the last one.
+    next: Option<Vec<u8>>,
+}
+
+/// Reads at most `most` values.
+fn scan_expired(store: &Store, from: Vec<u8>, most: usize, now: Timestamp) -> Result<ScannedValues, StoreError> {
+    let mut scanned = ScannedValues { expired: Vec::new(), damaged: 0, next: None };
+    for (read, key) in store.keys(from..vec![keys::KV + 1]).enumerate() {
+        let key = key?;
+        if read == most {
+            scanned.next = Some(key.to_vec());
+            break;
+        }
+        match readable(store.get(&key))? {
+            Some(Some(value)) if KvEntry::read(&value, now).is_none() => scanned.expired.push(key.to_vec()),
+            Some(_) => {}
+            None => scanned.damaged += 1,
+        }
+    }
+    Ok(scanned)
+}
+
 /// One change, on the writer thread.
 struct KvChange<'a, 'b> {
+    store: Store,
     batch: &'a mut Batch<'b>,
     owner: Owner,
     key: Vec<u8>,
@@ -322,15 +361,18 @@ impl KvChange<'_, '_> {
         Ok(())
     }
 
-    /// The limit that a key and value of `new` bytes would pass, in place of one of `taken` bytes. A smaller value is never
-    /// refused.
+    /// The limit that a key and value of `new` bytes would pass, in place of one of `taken` bytes, or the want of room on the
+    /// disk. A smaller value is never refused.
     fn refusal(&self, taken: Option<u64>, new: u64) -> Option<KvError> {
         if taken.is_none() && self.count.keys >= MAX_KEYS {
             return Some(KvError::TooManyKeys);
         }
         let grows = new > taken.unwrap_or(0);
         let bytes = (self.count.bytes + new).saturating_sub(taken.unwrap_or(0));
-        (grows && bytes > self.max_bytes).then_some(KvError::TooManyBytes(self.max_bytes))
+        if grows && bytes > self.max_bytes {
+            return Some(KvError::TooManyBytes(self.max_bytes));
+        }
+        self.store.check_room().err().filter(|_| grows).map(KvError::Store)
     }
 
     fn delete(&mut self) -> Result<(), StoreError> {

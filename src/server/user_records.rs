@@ -60,24 +60,24 @@ impl UserRecords {
     ///
     /// # Errors
     ///
-    /// Stops at the first record that cannot be deleted. Remaining spaces, sinks and scripts are deleted later as orphans.
+    /// Stops at the first record that cannot be deleted. The remaining ones are deleted later as orphans.
     pub async fn delete_of(&self, caller: &Caller, user: UserId) -> Result<(), UserRecordsError> {
         for space in self.spaces.of(user) {
-            self.spaces.delete(caller.actor(), space.id).await?;
+            deleted(self.spaces.delete(caller.actor(), space.id).await)?;
         }
         for sink in self.sinks.visible_to(&[Owner::User(user)]) {
             let entry = sink_entry(caller.actor(), "sink.delete", &sink).in_room(caller.audit_room());
-            self.sinks.delete(sink.id, move |batch| Audit::record(batch, &entry)).await?;
+            deleted(self.sinks.delete(sink.id, move |batch| Audit::record(batch, &entry)).await)?;
         }
         for source in self.sources.of(Owner::User(user)) {
             let entry = source_entry(caller.actor(), "source.delete", &source).in_room(caller.audit_room());
-            self.sources.delete(source.id, move |batch| Audit::record(batch, &entry)).await?;
+            deleted(self.sources.delete(source.id, move |batch| Audit::record(batch, &entry)).await)?;
         }
         for script in self.scripts.of(Owner::User(user)) {
             let entry = script_entry(caller.actor(), "script.delete", &script).in_room(caller.audit_room());
-            self.scripts.delete(script.id, move |batch| Audit::record(batch, &entry)).await?;
+            deleted(self.scripts.delete(script.id, move |batch| Audit::record(batch, &entry)).await)?;
         }
-        // Last, when no script of the user is left to write to it.
+        // Last, when no script of the user is left to write to it. A run that has not ended yet may: orphans.
         self.kv.forget(Owner::User(user)).await?;
         Ok(())
     }
@@ -91,15 +91,13 @@ impl UserRecords {
         self.spaces.delete(caller.actor(), space).await?;
         for sink in self.sinks.all().into_iter().filter(|sink| sink.space == Some(space)) {
             let entry = sink_entry(caller.actor(), "sink.delete", &sink).in_room(caller.audit_room());
-            match self.sinks.delete(sink.id, move |batch| Audit::record(batch, &entry)).await {
-                Ok(_) | Err(SinksError::NotFound(_)) => {}
-                Err(error) => return Err(error.into()),
-            }
+            deleted(self.sinks.delete(sink.id, move |batch| Audit::record(batch, &entry)).await)?;
         }
         Ok(())
     }
 
-    /// Deletes spaces, sinks and scripts whose user, or whose space, does not exist any more. Failures are logged; the next run tries again.
+    /// Deletes spaces, sinks, sources, scripts and key-value data whose user, or whose space, does not exist any more.
+    /// Failures are logged; the next run tries again.
     pub async fn delete_orphans(&self) {
         for space in self.spaces.all().into_iter().filter(|space| self.is_orphan(Owner::User(space.owner))) {
             if let Err(error) = self.spaces.delete(Actor::system(), space.id).await {
@@ -133,10 +131,29 @@ impl UserRecords {
                 log::warn!("script {} of a deleted user stays for now: {error}", script.id);
             }
         }
+        for owner in self.kv.owners().into_iter().filter(|owner| self.is_orphan(*owner)) {
+            if let Err(error) = self.kv.forget(owner).await {
+                log::warn!("key-value data of a deleted user stay for now: {error}");
+            }
+        }
     }
 
     fn is_orphan(&self, owner: Owner) -> bool {
         matches!(owner, Owner::User(user) if self.identity.user(user).is_none())
+    }
+}
+
+/// The outcome of a deletion. Somebody else may have deleted the record meanwhile.
+fn deleted<T>(outcome: Result<T, impl Into<UserRecordsError>>) -> Result<(), UserRecordsError> {
+    match outcome.map_err(Into::into) {
+        Ok(_)
+        | Err(
+            UserRecordsError::Space(SpaceError::NotFound)
+            | UserRecordsError::Sink(SinksError::NotFound(_))
+            | UserRecordsError::Source(SourcesError::NotFound(_))
+            | UserRecordsError::Script(ScriptsError::NotFound),
+        ) => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

@@ -199,3 +199,41 @@ async fn limits_hold_and_a_full_owner_makes_room_by_deleting_expired_keys() {
     kv.set(Owner::User(UserId::new()), "another's", json("1"), None).await.unwrap();
     opened.end().await;
 }
+
+#[tokio::test]
+async fn a_purge_goes_on_where_its_last_step_ended() {
+    let store = KvDirectory::new();
+    let kv = &store.kv;
+    let ttls = [Some(Duration::ZERO), None, Some(Duration::ZERO), None, Some(Duration::ZERO)];
+    for (n, ttl) in ttls.into_iter().enumerate() {
+        kv.set(Owner::Global, &n.to_string(), json("1"), ttl).await.unwrap();
+    }
+    let (mut found, mut from) = (Vec::new(), Some(vec![keys::KV]));
+    while let Some(start) = from {
+        let scanned = scan_expired(&kv.store, start, 2, Timestamp::now()).unwrap();
+        found.push(scanned.expired.len());
+        from = scanned.next;
+    }
+    assert_eq!(found, [1, 1, 1]);
+    assert_eq!(kv.purge().await.unwrap(), 3);
+    assert_eq!(kv.counts.lock()[&Owner::Global].keys, 2);
+    store.end().await;
+}
+
+#[tokio::test]
+async fn on_a_full_disk_values_do_not_grow() {
+    let KvDirectory { directory, kv } = KvDirectory::new();
+    kv.set(Owner::Global, "k", json("100"), None).await.unwrap();
+    kv.store.close().await;
+    drop(kv);
+    let kv = Kv::new(Store::open(directory.path(), u64::MAX, Arc::default()).unwrap()).unwrap();
+    for refused in [
+        kv.set(Owner::Global, "k", json("1000"), None).await,
+        kv.add(Owner::Global, "other", json("1"), None).await.map(drop),
+    ] {
+        assert!(matches!(refused, Err(KvError::Store(StoreError::DiskFull))), "{refused:?}");
+    }
+    assert_eq!(kv.increment(Owner::Global, "k", 1, None).await.unwrap(), 101);
+    assert!(kv.delete(Owner::Global, "k").await.unwrap());
+    KvDirectory { directory, kv }.end().await;
+}

@@ -14,6 +14,7 @@ use crate::{
         id::UserId,
         permission::Permission,
     },
+    platform::run_to_completion::run_to_completion,
     server::{
         http::{ApiError, ApiRequest, Created, Json, NoContent, Query, services::UserServices},
         user_records::UserRecordsError,
@@ -96,10 +97,13 @@ pub async fn create_token(
 
 /// Deletes the user first, so that a refusal costs nothing, and then everything that belongs to the user.
 pub async fn delete(services: Arc<UserServices>, request: ApiRequest) -> Result<NoContent, ApiError> {
-    let id: UserId = request.id()?;
-    services.identity.delete_user(request.caller(), id).await?;
-    services.records.delete_of(request.caller(), id).await?;
-    Ok(NoContent)
+    let (id, caller): (UserId, _) = (request.id()?, request.caller().clone());
+    run_to_completion(async move {
+        services.identity.delete_user(&caller, id).await?;
+        services.records.delete_of(&caller, id).await?;
+        Ok(NoContent)
+    })
+    .await
 }
 
 async fn apply(identity: &Identity, request: &ApiRequest, change: UserChange) -> Result<Json<UserView>, ApiError> {

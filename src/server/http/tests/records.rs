@@ -177,5 +177,10 @@ async fn deleting_a_user_deletes_the_data_of_its_scripts() {
     assert_eq!(server.call(&server.token, "DELETE", &format!("/api/users/{id}"), None).await.status, 204);
     assert!(server.services.kv.get(ada, "k").unwrap().is_none());
     assert!(server.services.kv.get(Owner::Global, "k").unwrap().is_some());
+    // A run of one of its scripts that ended a moment later.
+    server.services.kv.set(ada, "k", value(), None).await.unwrap();
+    server.services.user_records().delete_orphans().await;
+    assert!(server.services.kv.get(ada, "k").unwrap().is_none());
+    assert!(server.services.kv.get(Owner::Global, "k").unwrap().is_some());
     server.stop().await;
 }
