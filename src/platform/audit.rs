@@ -245,6 +245,12 @@ impl AuditEntry {
         Self { room, ..self }
     }
 
+    /// Another entry of the same action, for a step that is made now.
+    #[must_use]
+    pub fn renewed(&self) -> Self {
+        Self { id: AuditId::new(), at: Timestamp::now(), ..self.clone() }
+    }
+
     /// The same entry with further facts.
     #[must_use]
     pub fn with(self, detail: Value) -> Self {

@@ -329,3 +329,28 @@ fn a_script_decides_between_success_skip_retry_and_dead_letter() {
     let retried = daemon.delivery(&emit("retry"), "delivered");
     assert_eq!(retried["attempts"].as_array().unwrap().len(), 2);
 }
+
+#[test]
+fn many_dead_letters_are_redelivered_in_steps_and_some_by_their_events() {
+    let daemon = Daemon::with(&[("DELIVERY_BACKOFF", ""), ("DELIVERY_QUEUE", "1000")]);
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let id = daemon.create_sink(&json!({
+        "name": "s", "events": "*", "type": "webhook", "owner": "global",
+        "webhook": {"url": format!("http://127.0.0.1:{port}/")},
+    }));
+    let events: Vec<_> = (0..600).map(|n| daemon.emit("x", &json!({"n": n}))["event_id"].clone()).collect();
+    let sink = format!("/api/event-sinks/{id}");
+    eventually("all are dead letters", || {
+        let letters = daemon.items(&format!("{sink}/dead-letters"));
+        (letters.len() == events.len()).then_some(())
+    });
+    assert_eq!(daemon.patch(&sink, &json!({"active": false})).status, 200);
+    let redeliver = |body: &Value| daemon.post(&format!("{sink}/redeliver"), body).json();
+    let three = json!({"event_ids": [events[0], events[300], events[599]]});
+    assert_eq!(redeliver(&three), json!({"redelivered": 3, "remaining": 597}));
+    assert_eq!(redeliver(&three), json!({"redelivered": 0, "remaining": 597}));
+    assert_eq!(redeliver(&json!({})), json!({"redelivered": 597, "remaining": 0}));
+    let entries = daemon.items("/api/audit?action=sink.redeliver");
+    let counts: Vec<_> = entries.iter().map(|entry| entry["detail"]["redelivered"].clone()).collect();
+    assert_eq!(counts, [97, 500, 3]);
+}

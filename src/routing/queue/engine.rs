@@ -20,7 +20,7 @@ use crate::{
     },
 };
 use async_trait::async_trait;
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 /// A sink that an event is routed to. The name is stored with the event, for when the sink is deleted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,7 +90,7 @@ pub struct QueueHead {
 #[derive(Clone, Debug)]
 pub enum DeadLetterFilter {
     All,
-    Events(Vec<EventId>),
+    Events(HashSet<EventId>),
 }
 
 /// The result of a redelivery.

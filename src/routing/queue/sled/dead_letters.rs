@@ -18,9 +18,12 @@ use crate::{
         audit::{Audit, AuditEntry},
         store::{Batch, StoreError},
     },
-    routing::queue::{DeadLetter, DeadLetterFilter, DeliveryState, HistoryPosition},
+    routing::queue::{DeadLetter, DeliveryState, HistoryPosition},
 };
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 use tokio::time::Instant;
 
 /// The event type of a dead letter whose event cannot be read.
@@ -33,6 +36,8 @@ pub struct LettersQueuedAgain {
     pub queued: Vec<(u64, HistoryPosition)>,
     /// Letters that stay, because the letter or its event is damaged.
     pub damaged: usize,
+    /// The queue has no room for more.
+    pub is_full: bool,
 }
 
 /// Dead letters that were deleted in one write, by sink: their number, and the first and last sequence number.
@@ -42,7 +47,7 @@ pub struct DeletedLetters(BTreeMap<SinkId, (usize, u64, u64)>);
 /// The result for one dead letter.
 enum LetterResult {
     Queued(u64, HistoryPosition),
-    NotSelected,
+    Gone,
     Damaged,
     QueueFull,
 }
@@ -153,21 +158,48 @@ impl QueueState {
         });
     }
 
+    /// The sequence numbers of a sink's dead letters, oldest first. Those of settlements before this step are among them.
+    pub fn letter_numbers(&self, sink: SinkId) -> Vec<u64> {
+        self.queues().get(&sink).map(|queue| queue.losses().dead_letters.iter().copied().collect()).unwrap_or_default()
+    }
+
+    /// The letters of these events among those with these numbers. Reads each, beside the writer. The event of a damaged
+    /// letter is unknown, so that a selection of events cannot mean it.
+    pub fn letters_of(
+        &self,
+        sink: SinkId,
+        numbers: Vec<u64>,
+        events: &HashSet<EventId>,
+    ) -> Result<Vec<u64>, StoreError> {
+        let mut selected = Vec::new();
+        for number in numbers {
+            let key = dead_key(sink, number);
+            let letter = self.store.get(&key).and_then(|value| value.map(|value| decode(&key, &value)).transpose());
+            let letter: Option<DeadLetter> = undamaged(letter)?.flatten();
+            if letter.is_some_and(|letter| events.contains(&letter.event_id)) {
+                selected.push(number);
+            }
+        }
+        Ok(selected)
+    }
+
     /// Moves dead letters to the tail of their queue, as far as there is room.
     pub fn queue_letters_again(
         &self,
         batch: &mut Batch<'_>,
         sink: SinkId,
-        letters: &DeadLetterFilter,
+        sequences: &[u64],
     ) -> Result<LettersQueuedAgain, StoreError> {
-        let sequences = self.queues().get(&sink).map(|queue| queue.losses().dead_letters.clone()).unwrap_or_default();
         let mut redelivered = LettersQueuedAgain::default();
         for sequence in sequences {
-            match self.queue_letter_again(batch, sink, sequence, letters) {
+            match self.queue_letter_again(batch, sink, *sequence) {
                 Ok(LetterResult::Queued(sequence, event)) => redelivered.queued.push((sequence, event)),
                 Ok(LetterResult::Damaged) => redelivered.damaged += 1,
-                Ok(LetterResult::NotSelected) => {}
-                Ok(LetterResult::QueueFull) => break,
+                Ok(LetterResult::Gone) => {}
+                Ok(LetterResult::QueueFull) => {
+                    redelivered.is_full = true;
+                    break;
+                }
                 Err(error) if redelivered.queued.is_empty() => return Err(error),
                 // The letters moved so far are in the batch and must reach the queue in memory too.
                 Err(error) => {
@@ -185,19 +217,15 @@ impl QueueState {
         batch: &mut Batch<'_>,
         sink: SinkId,
         old_sequence: u64,
-        letters: &DeadLetterFilter,
     ) -> Result<LetterResult, StoreError> {
         let key = dead_key(sink, old_sequence);
-        let value = undamaged(batch.get(&key))?.flatten();
-        let letter: Option<DeadLetter> = value.map(|value| undamaged(decode(&key, &value))).transpose()?.flatten();
-        let Some(letter) = letter else {
-            // The event of a damaged letter is unknown, so a selection of events cannot mean it.
-            let selected = matches!(letters, DeadLetterFilter::All);
-            return Ok(if selected { LetterResult::Damaged } else { LetterResult::NotSelected });
+        let value = match undamaged(batch.get(&key))? {
+            Some(Some(value)) => value,
+            // It was redelivered or deleted since it was selected.
+            Some(None) => return Ok(LetterResult::Gone),
+            None => return Ok(LetterResult::Damaged),
         };
-        if matches!(letters, DeadLetterFilter::Events(events) if !events.contains(&letter.event_id)) {
-            return Ok(LetterResult::NotSelected);
-        }
+        let Some(letter) = undamaged(decode::<DeadLetter>(&key, &value))? else { return Ok(LetterResult::Damaged) };
         let Some(at) = self.history.index.locate(letter.event_id) else { return Ok(LetterResult::Damaged) };
         let Some(EventRow { event, routed }) = undamaged(History::event_in(batch, at))?.flatten() else {
             return Ok(LetterResult::Damaged);

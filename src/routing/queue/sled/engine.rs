@@ -31,6 +31,9 @@ use async_trait::async_trait;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
+/// Dead letters that are queued again in one write, so that no other write waits long.
+const LETTERS_AT_ONCE: usize = 500;
+
 /// Queues in the embedded store. Cloning the handle is cheap.
 #[derive(Clone)]
 pub struct SledEngine(Arc<QueueState>);
@@ -44,6 +47,36 @@ impl SledEngine {
         hooks: EngineHooks,
     ) -> Result<Self, StoreError> {
         Ok(Self(QueueState::recover(store, metrics, limits, hooks)?))
+    }
+
+    /// Queues some dead letters again, in one write.
+    async fn redeliver_step(
+        &self,
+        sink: SinkId,
+        letters: Vec<u64>,
+        entry: AuditEntry,
+    ) -> Result<LettersQueuedAgain, StoreError> {
+        let (state, after) = (self.0.clone(), self.0.clone());
+        let redelivered = self.0.store.write_then(
+            move |batch| {
+                let redelivered = state.queue_letters_again(batch, sink, &letters)?;
+                if !redelivered.queued.is_empty() {
+                    let detail = serde_json::json!({"redelivered": redelivered.queued.len()});
+                    Audit::record(batch, &entry.with(detail));
+                }
+                Ok::<_, StoreError>(redelivered)
+            },
+            move |redelivered| {
+                if let Ok(LettersQueuedAgain { queued, .. }) = redelivered {
+                    after.metrics.matched.add(queued.len());
+                    after.push_ready(
+                        queued.iter().map(|(sequence, event)| (sink, *sequence, *event)),
+                        QueuedBy::Redelivery,
+                    );
+                }
+            },
+        );
+        redelivered.await?
     }
 }
 
@@ -234,28 +267,23 @@ impl Engine for SledEngine {
         letters: DeadLetterFilter,
         entry: AuditEntry,
     ) -> Result<Redelivered, StoreError> {
-        let (state, after) = (self.0.clone(), self.0.clone());
-        let redelivered = self.0.store.write_then(
-            move |batch| {
-                let redelivered = state.queue_letters_again(batch, sink, &letters)?;
-                if !redelivered.queued.is_empty() {
-                    let detail = serde_json::json!({"redelivered": redelivered.queued.len()});
-                    Audit::record(batch, &entry.with(detail));
-                }
-                Ok::<_, StoreError>(redelivered)
-            },
-            move |redelivered| {
-                if let Ok(LettersQueuedAgain { queued, .. }) = redelivered {
-                    after.metrics.matched.add(queued.len());
-                    after.push_ready(
-                        queued.iter().map(|(sequence, event)| (sink, *sequence, *event)),
-                        QueuedBy::Redelivery,
-                    );
-                }
-            },
-        );
-        let LettersQueuedAgain { queued, damaged } = redelivered.await??;
-        Ok(Redelivered { queued: queued.len(), remaining: self.depth(sink).dead, damaged })
+        let state = self.0.clone();
+        let mut selected = self.0.store.write(move |_| state.letter_numbers(sink)).await?;
+        if let DeadLetterFilter::Events(events) = letters {
+            let state = self.0.clone();
+            selected = read_beside(move || state.letters_of(sink, selected, &events)).await?;
+        }
+        let mut total = Redelivered { queued: 0, remaining: 0, damaged: 0 };
+        for step in selected.chunks(LETTERS_AT_ONCE) {
+            let LettersQueuedAgain { queued, damaged, is_full } =
+                self.redeliver_step(sink, step.to_vec(), entry.renewed()).await?;
+            total.queued += queued.len();
+            total.damaged += damaged;
+            if is_full {
+                break;
+            }
+        }
+        Ok(Redelivered { remaining: self.depth(sink).dead, ..total })
     }
 
     async fn start_replay(&self, sink: SinkId, new: NewReplay, entry: AuditEntry) -> Result<ReplayJob, ReplayError> {

@@ -74,13 +74,17 @@ impl OwnerIndex {
         candidates.max_by_key(|(_, events)| events.bytes).map(|(user, _)| *user)
     }
 
-    /// Takes the user's next event to look at, oldest first.
-    pub fn take(&self, user: UserId, deletable: Deletable) -> Option<Timestamp> {
+    /// Takes the user's next event to look at, oldest first, and tells if it was known to be held by dead letters: these
+    /// come when no others are left.
+    pub fn take(&self, user: UserId, deletable: Deletable) -> Option<(Timestamp, Deletable)> {
         let mut users = self.0.lock();
         let events = users.get_mut(&user)?;
-        let settled = events.unchecked.pop_front();
-        let at = settled.or_else(|| (deletable == Deletable::Dead).then(|| events.dead.pop_first()).flatten())?;
-        Some(Timestamp::from_micros(at))
+        let (at, found) = match events.unchecked.pop_front() {
+            Some(at) => (at, Deletable::Settled),
+            None if deletable == Deletable::Dead => (events.dead.pop_first()?, Deletable::Dead),
+            None => return None,
+        };
+        Some((Timestamp::from_micros(at), found))
     }
 
     /// Puts an event back that was taken.

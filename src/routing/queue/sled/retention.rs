@@ -122,7 +122,7 @@ impl QueueState {
             let letters_go = history.bytes() > dead_letter_limit - surplus;
             let deletable = if letters_go { Deletable::Dead } else { Deletable::Settled };
             let Some(user) = largest.take().or_else(|| history.owners.largest(deletable)) else { break };
-            let Some(accepted_at) = history.owners.take(user, deletable) else { continue };
+            let Some((accepted_at, found)) = history.owners.take(user, deletable) else { continue };
             largest = Some(user);
             count.looked_at += 1;
             let Some(at) = History::event_at(batch, accepted_at)? else {
@@ -132,7 +132,8 @@ impl QueueState {
             };
             let mut result = history.delete_settled(batch, at)?;
             if let DeleteResult::Dead(dead) = &result {
-                if deletable == Deletable::Settled {
+                if found == Deletable::Settled {
+                    // The user's other events go before it.
                     history.owners.put_back(user, accepted_at, Some(HeldBy::DeadLetter));
                     continue;
                 }

@@ -179,6 +179,22 @@ async fn dead_letters_count_towards_the_size_of_history_and_the_oldest_go_with_a
 }
 
 #[tokio::test]
+async fn dead_letters_go_after_all_settled_events_of_their_user() {
+    let fixture = EngineFixture::new().await;
+    let dead = fixture.push_large(0b01).await;
+    fixture.settle(0, AttemptEnding::Dead).await;
+    let retention = Retention { keep: WEEK, bytes: 1 << 20, dead_letter_bytes: 1 << 20 };
+    fixture.engine.prune(retention).await.unwrap();
+    for _ in 0..30 {
+        fixture.push_large(0).await;
+    }
+    fixture.engine.prune(retention).await.unwrap();
+    assert!(fixture.has(dead));
+    assert_eq!(fixture.engine.depth(fixture.sinks[0]).dead, 1);
+    fixture.end().await;
+}
+
+#[tokio::test]
 async fn a_user_with_too_many_undelivered_bytes_is_refused_until_some_are_delivered() {
     let mut fixture = EngineFixture::new().await;
     for mask in [0b01, 0b01, 0b01, 0b11, 0b10, 0b10] {

@@ -47,7 +47,7 @@ pub async fn redeliver(
 ) -> Result<Json<RedeliverView>, ApiError> {
     let queue = find_queue(&services, &request, QueueAccess::Change)?;
     let which = match body.unwrap_or_else(|| Json(RedeliverBody::default())).0.event_ids {
-        Some(ids) => DeadLetterFilter::Events(ids),
+        Some(ids) => DeadLetterFilter::Events(ids.into_iter().collect()),
         None => DeadLetterFilter::All,
     };
     let entry = request.caller().audit_entry("sink.redeliver", sink_object(queue));
