@@ -117,10 +117,11 @@ impl Deliverer {
         }
     }
 
-    /// Resumes delivery to the methods of a space. To be called whenever its agent has connected.
+    /// Resumes delivery to the methods of a space. To be called whenever its agent has connected. A failed event keeps its
+    /// backoff: a method server that crashes at every call would use up all attempts at once.
     pub fn space_served(&self, space: SpaceId) {
         for subscription in self.0.recipients.subscriptions.of_space(space) {
-            self.retry_now(subscription.id);
+            self.wake(subscription.id);
         }
     }
 

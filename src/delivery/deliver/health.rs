@@ -143,13 +143,14 @@ impl SinkPools {
         }
     }
 
-    pub fn record(&self, sink: SinkId, attempt: &CompletedAttempt) {
+    /// Records the health that an attempt shows, and returns true if none was recorded before.
+    pub fn record(&self, sink: SinkId, attempt: &CompletedAttempt) -> bool {
         let health = match attempt.outcome.kind() {
             _ if attempt.duration >= SLOW_AFTER => SinkHealth::Slow,
             AttemptKind::Delivered => SinkHealth::Healthy,
             AttemptKind::Failed => SinkHealth::Failing,
         };
-        self.health.lock().insert(sink, health);
+        self.health.lock().insert(sink, health).is_none()
     }
 
     /// Counts a sink that was changed as new.

@@ -65,11 +65,20 @@ impl DeliveryFixture {
     }
 
     fn on(directory: StoreDirectory, gateway: Arc<FakeGateway>, ada: UserId, space: SpaceId) -> Self {
+        Self::with_backoff(Duration::from_millis(1), directory, gateway, ada, space)
+    }
+
+    fn with_backoff(
+        backoff: Duration,
+        directory: StoreDirectory,
+        gateway: Arc<FakeGateway>,
+        ada: UserId,
+        space: SpaceId,
+    ) -> Self {
         let (store, sink_fixture, feed, shutdown) =
             (directory.store(), SinkFixture::new(), Feed::new(), CancellationToken::new());
-        let millisecond = Span(Duration::from_millis(1));
-        let settings =
-            config::DeliveryConfig { backoff: vec![millisecond, millisecond], ..config::DeliveryConfig::default() };
+        let backoff = vec![Span(backoff); 2];
+        let settings = config::DeliveryConfig { backoff, ..config::DeliveryConfig::default() };
         let (ready, wakes) = mpsc::unbounded_channel();
         let hooks = EngineHooks { accepted: Box::new(|_| ()), dropped: Box::new(|_, _| ()), ready };
         let limits = QueueLimits { queue: settings.queue, dead_letters: settings.dead_letters, undelivered: u64::MAX };
@@ -314,6 +323,26 @@ async fn an_event_that_fails_three_times_is_a_dead_letter_and_can_be_sent_again(
     fixture.written().await;
     let delivery = fixture.deliveries(ids[0]).remove(0);
     assert_eq!((delivery.state, delivery.attempts.len()), (DeliveryState::Delivered, 4));
+}
+
+#[tokio::test]
+async fn a_failed_event_keeps_its_backoff_when_its_space_registers_or_restarts() {
+    let hour = Duration::from_secs(3600);
+    let gateway = FakeGateway::ready();
+    gateway.respond(|_| error(-32050, "no"));
+    let fixture = DeliveryFixture::with_backoff(hour, StoreDirectory::new(), gateway, UserId::new(), SpaceId::new());
+    fixture.register(&["m"]).await;
+    fixture.emit_all([7]).await;
+    let queue = fixture.queue_of("m");
+    eventually("the first failure", || fixture.engine.queue_head(queue).is_some_and(|head| head.failures == 1)).await;
+    for _ in 0..3 {
+        fixture.register(&["m"]).await;
+        fixture.connect();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(fixture.received("m"), [7]);
+    let head = fixture.engine.queue_head(queue).unwrap();
+    assert!(head.failures == 1 && head.wait > hour / 2, "{head:?}");
 }
 
 #[tokio::test]

@@ -340,7 +340,11 @@ impl DelivererState {
     ) {
         self.metrics.attempt_time.observe(completed.duration);
         if let Recipient::Sink(sink) = recipient {
-            self.sink_pools.record(sink.id, &completed);
+            let is_first = self.sink_pools.record(sink.id, &completed);
+            // Deleted during the attempt.
+            if is_first && !self.has_sink(sink.id) {
+                self.sink_pools.forget(sink.id);
+            }
         }
         let (number, event) = (batch[0].attempt_number(), batch[0].event.clone());
         let RetryDecision { settled, finding } =
