@@ -121,6 +121,13 @@ impl SalvageStore {
             "{file}: {} records kept, {} lost; `svc restore {file} --data DIR` makes a data directory from it",
             end.rows, end.lost
         ))?;
+        if found.lost_writes > 0 {
+            let writes = found.lost_writes;
+            shell.note(&format!(
+                "{writes} writes had been made of which nothing is left: the events, users and settings that they stored are \
+                 lost, and not among the lost records"
+            ));
+        }
         if found.stale_pages > 0 {
             let pages = found.stale_pages;
             shell.note(&format!("{pages} pages of the database could be read only as they once were"));
@@ -140,7 +147,7 @@ fn report(data: &Path, found: &Inspection) -> serde_json::Value {
         "data": data, "sound": found.is_sound(), "format": found.format, "rows": found.rows,
         "live_bytes": found.live, "disk_bytes": found.size, "damages": found.damages,
         "damage_count": found.damage_count, "lost_rows": found.lost, "lost_pages": found.lost_pages,
-        "stale_pages": found.stale_pages,
+        "lost_writes": found.lost_writes, "stale_pages": found.stale_pages,
     })
 }
 

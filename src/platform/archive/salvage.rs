@@ -160,6 +160,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_store_that_cannot_be_written_is_verified_and_saved() {
+        let (directory, rows) = store().await;
+        std::fs::remove_file(directory.path().join("lock")).unwrap();
+        assert_eq!(verify(directory.path(), &mut |_| ()).unwrap().rows, rows.len() as u64);
+        salvage(directory.path(), Vec::new(), &mut |_| ()).unwrap();
+        assert!(!directory.path().join("lock").exists());
+    }
+
+    #[tokio::test]
+    async fn writes_of_which_nothing_is_left_are_counted() {
+        let (directory, _) = store().await;
+        let mark = directory.path().join("sled/mark");
+        let made: u64 = std::fs::read_to_string(&mark).unwrap().trim().parse().unwrap();
+        std::fs::write(&mark, format!("{:020}\n", made + 7)).unwrap();
+        let found = verify(directory.path(), &mut |_| ()).unwrap();
+        assert_eq!((found.lost_writes, found.lost, found.damage_count), (7, 0, 1), "{:?}", found.damages);
+    }
+
+    #[tokio::test]
     async fn a_sound_store_is_verified_and_saved_whole_without_changing_a_byte() {
         let (directory, rows) = store().await;
         let before = files(&directory.path().join("sled"));

@@ -55,8 +55,8 @@ pub fn check(directory: &Path, format: u32) -> Result<DatabaseState, StoreOpenEr
         _ => row.as_ref().and_then(Commit::of_row).unwrap_or_default(),
     };
     let journal = JournalEnd::read(&path).map_err(failed)?.unless_older_than(commit);
-    if let Some(reason) = missing_groups(commit, &journal, noted) {
-        return Err(StoreOpenError::damaged(&path, &reason));
+    if let Some(missing) = missing_groups(commit, &journal, noted) {
+        return Err(StoreOpenError::damaged(&path, &missing.reason));
     }
     let commit = journal.last().unwrap_or(commit);
     let (mut live, mut sizes) = (LiveBytes::default(), BlockSizes::default());
@@ -89,14 +89,24 @@ pub fn check(directory: &Path, format: u32) -> Result<DatabaseState, StoreOpenEr
     Ok(DatabaseState { commit, live, blocks: sizes, log_bytes: log.live_bytes(), size })
 }
 
+/// Groups that a database lacks.
+pub struct MissingGroups {
+    pub count: u64,
+    pub reason: String,
+}
+
 /// Tells which groups are missing from a database whose files are sound, if any are. `commit` is the last one of sled's file.
-pub fn missing_groups(commit: Commit, journal: &JournalEnd, noted: u64) -> Option<String> {
+pub fn missing_groups(commit: Commit, journal: &JournalEnd, noted: u64) -> Option<MissingGroups> {
     let in_file = commit.number;
     if let Some(first) = journal.first().filter(|first| *first > in_file + 1) {
-        return Some(format!("`db` ends at write {in_file}, and the journal begins at write {first}"));
+        let reason = format!("`db` ends at write {in_file}, and the journal begins at write {first}");
+        return Some(MissingGroups { count: first - in_file - 1, reason });
     }
     let last = journal.last().map_or(in_file, |last| last.number);
-    (last < noted).then(|| format!("`db` and the journal end at write {last}, and write {noted} had been made"))
+    (last < noted).then(|| MissingGroups {
+        count: noted - last,
+        reason: format!("`db` and the journal end at write {last}, and write {noted} had been made"),
+    })
 }
 
 /// Tells whether rows are missing from a database with this last group, or are old.

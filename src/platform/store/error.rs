@@ -22,6 +22,13 @@ pub enum StoreOpenError {
         path.display()
     )]
     ForeignDirectory { path: PathBuf, reason: &'static str },
+    /// Nothing on disk was changed.
+    #[error(
+        "data directory {} belongs to another user of this machine, with the id {owner}: run this as that user, or give it a \
+         directory of its own with --data",
+        path.display()
+    )]
+    NotOwner { path: PathBuf, owner: u32 },
     #[error("data directory {} is in use by another svc server: stop it, or give this one its own with --data", .0.display())]
     InUse(PathBuf),
     #[error("{} holds no database of svc: give the directory that the server uses with --data", .0.display())]

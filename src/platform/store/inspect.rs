@@ -34,6 +34,8 @@ pub struct Inspection {
     pub lost: u64,
     /// Pages of which nothing can be read, each with some records.
     pub lost_pages: u64,
+    /// Writes that had been made and of which nothing is left, each with some records.
+    pub lost_writes: u64,
     /// Pages that can be read only as they once were.
     pub stale_pages: u64,
     /// Bytes of the file that are in use.
@@ -109,7 +111,7 @@ pub fn inspect(
     directory: &Path,
     mut visit: impl FnMut(&mut Inspection, &[u8], &[u8]) -> io::Result<()>,
 ) -> Result<Inspection, StoreOpenError> {
-    let (place, _lock) = open::lock_database(directory)?;
+    let (place, _lock) = open::lock_to_read(directory)?;
     let present = replacement::present(directory);
     let present = present.map_err(|source| StoreOpenError::Directory { path: place.clone(), source })?;
     let path = present.unwrap_or(place);
@@ -180,11 +182,13 @@ pub fn inspect(
         }
     }
     (inspection.lost_pages, inspection.stale_pages) = (read.lost_pages, read.stale_pages);
-    let missing = check::missing_groups(commit, &journal, noted).or_else(|| {
-        // Format 1 had no digest.
-        (found > 1).then(|| check::missing_rows(journal.last().unwrap_or(commit), digest)).flatten()
-    });
-    if let Some(reason) = missing {
+    if let Some(missing) = check::missing_groups(commit, &journal, noted) {
+        inspection.lost_writes = missing.count;
+        inspection.add_damage(missing.reason);
+    // Format 1 had no digest.
+    } else if found > 1
+        && let Some(reason) = check::missing_rows(journal.last().unwrap_or(commit), digest)
+    {
         inspection.add_damage(reason);
     }
     Ok(inspection)

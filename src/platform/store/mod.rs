@@ -74,7 +74,7 @@ pub use inspect::{Inspection, inspect};
 pub use log_file::{Damage, LogFile, RowsRead};
 pub use new_database::{FinishedDatabase, NewDatabase};
 pub use offline::OfflineDirectory;
-pub use open::{Migration, StoreOptions, compact_offline, lock_database};
+pub use open::{Migration, StoreOptions, compact_offline};
 pub use replacement::Previous;
 pub use rewrite::{Compaction, RewriteProgress};
 pub use room::{LiveBytes, StoreRoom, StoreSizes};

@@ -11,7 +11,7 @@ use super::{
     database, disk, format,
     journal::{self, Journal},
     new_database::NewDatabase,
-    private_directory::private_directory,
+    private_directory::{check_owner, private_directory},
     replacement::{self, Previous},
     restore_marker,
     rewrite::{self, Compaction, RewriteProgress},
@@ -20,6 +20,7 @@ use super::{
 };
 use std::{
     fs::{File, TryLockError},
+    io,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
@@ -152,10 +153,13 @@ fn compact(directory: &Path, state: &DatabaseState) {
 ///
 /// # Errors
 ///
-/// Fails if the directory is in use or has no sound database of the current format; the database is as it was then.
+/// Fails if the directory is in use, belongs to another user or has no sound database of the current format; the database is
+/// as it was then.
 pub fn compact_offline(directory: &Path, progress: &mut RewriteProgress<'_>) -> Result<Compaction, StoreOpenError> {
-    let (path, _lock) = lock_database(directory)?;
     let failed = |source| StoreOpenError::Directory { path: directory.to_owned(), source };
+    let path = find_database(directory)?;
+    check_owner(directory, &std::fs::metadata(directory).map_err(failed)?)?;
+    let _lock = lock(directory)?;
     restore_marker::refuse(directory)?;
     replacement::move_back(directory).map_err(failed)?;
     let (found, known) = (check::format(directory)?, format::CURRENT);
@@ -173,17 +177,29 @@ pub fn compact_offline(directory: &Path, progress: &mut RewriteProgress<'_>) -> 
     rewrite::compact(directory, progress)
 }
 
-/// Takes the lock of a data directory that has a database, and returns the database's folder with it.
+/// Takes the lock of a data directory that has a database, to read it, and returns the database's folder with it. Nothing
+/// is written: a directory without a lock file has had no server, and may be one that cannot be written.
 ///
 /// # Errors
 ///
-/// [`StoreOpenError::NoDatabase`] without one, so that a mistyped path creates nothing.
-pub fn lock_database(directory: &Path) -> Result<(PathBuf, File), StoreOpenError> {
+/// [`StoreOpenError::NoDatabase`] without a database, and [`StoreOpenError::InUse`] while a server uses it.
+pub fn lock_to_read(directory: &Path) -> Result<(PathBuf, Option<File>), StoreOpenError> {
+    let path = find_database(directory)?;
+    match File::open(lock_file(directory)) {
+        Ok(file) => Ok((path, Some(take_lock(file, directory)?))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok((path, None)),
+        Err(source) => Err(StoreOpenError::Directory { path: directory.to_owned(), source }),
+    }
+}
+
+/// The folder of the database, which may have been moved aside by a replacement that was broken off. A mistyped path creates
+/// nothing.
+fn find_database(directory: &Path) -> Result<PathBuf, StoreOpenError> {
     let path = database::path(directory);
     if !path.exists() && !replacement::replaced(directory).exists() {
         return Err(StoreOpenError::NoDatabase(directory.to_owned()));
     }
-    Ok((path, lock(directory)?))
+    Ok(path)
 }
 
 /// The file whose lock is that of a data directory.
@@ -194,7 +210,11 @@ pub fn lock_file(directory: &Path) -> PathBuf {
 /// Takes the lock of a data directory, which is held for as long as the file is open.
 pub fn lock(directory: &Path) -> Result<File, StoreOpenError> {
     let failed = |source| StoreOpenError::Directory { path: directory.to_owned(), source };
-    let lock = File::create(lock_file(directory)).map_err(failed)?;
+    take_lock(File::create(lock_file(directory)).map_err(failed)?, directory)
+}
+
+fn take_lock(lock: File, directory: &Path) -> Result<File, StoreOpenError> {
+    let failed = |source| StoreOpenError::Directory { path: directory.to_owned(), source };
     let began = Instant::now();
     loop {
         match lock.try_lock() {
@@ -253,6 +273,23 @@ mod tests {
         assert!(matches!(error, StoreOpenError::NewerFormat { found: 7, known: 5, .. }), "{error}");
         assert!(error.to_string().contains("format 7") && error.to_string().contains("up to 5"), "{error}");
         assert_eq!(files(directory.path()), before);
+    }
+
+    #[tokio::test]
+    async fn the_database_of_another_user_is_not_compacted() {
+        // SAFETY: the call has no arguments and cannot fail.
+        if unsafe { libc::geteuid() } != 0 {
+            return;
+        }
+        let directory = TempDir::new().unwrap();
+        let store = open(directory.path()).unwrap();
+        put(&store, 0..3).await;
+        close(store).await;
+        std::os::unix::fs::chown(directory.path(), Some(12345), None).unwrap();
+        let before = files(directory.path());
+        let error = compact_offline(directory.path(), &mut |_| ()).unwrap_err();
+        assert!(matches!(error, StoreOpenError::NotOwner { owner: 12345, .. }), "{error}");
+        assert!(files(directory.path()) == before);
     }
 
     #[tokio::test]

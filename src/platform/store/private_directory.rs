@@ -14,6 +14,12 @@ use std::{
 /// Permissions of others than the owner.
 const OTHERS: u32 = 0o077;
 
+/// The files of a data directory beside its databases: those of the first administrator, and the key of the secrets.
+pub const OWN_FILES: [&str; 3] = ["admin.token", "admin.password", "secrets.key"];
+
+/// Beginnings of the names of databases that were replaced, or are about to be, after `sled.`.
+const REPLACED: [&str; 5] = ["old", "discarded", "replaced", "format-", "before-restore-"];
+
 /// A directory with no other entries counts as empty: one is made by the file system, one by a start that was broken off.
 const OF_NOBODY: [&str; 2] = ["lost+found", "lock"];
 
@@ -22,8 +28,8 @@ const OF_NOBODY: [&str; 2] = ["lost+found", "lock"];
 ///
 /// # Errors
 ///
-/// [`StoreOpenError::ForeignDirectory`] if it belongs to another user, or is accessible to others and is neither empty nor a
-/// data directory. Nothing is changed then.
+/// [`StoreOpenError::NotOwner`] if it belongs to another user, [`StoreOpenError::ForeignDirectory`] if it is accessible to
+/// others and is neither empty nor a data directory. Nothing is changed then.
 pub fn private_directory(directory: &Path) -> Result<(), StoreOpenError> {
     let failed = |source| StoreOpenError::Directory { path: directory.to_owned(), source };
     let foreign = |reason| StoreOpenError::ForeignDirectory { path: directory.to_owned(), reason };
@@ -37,10 +43,7 @@ pub fn private_directory(directory: &Path) -> Result<(), StoreOpenError> {
     if !found.is_dir() {
         return Err(failed(io::ErrorKind::NotADirectory.into()));
     }
-    // SAFETY: the call has no arguments and cannot fail.
-    if found.uid() != unsafe { libc::geteuid() } {
-        return Err(foreign("belongs to another user of this machine"));
-    }
+    check_owner(directory, &found)?;
     let is_data = match content(directory).map_err(failed)? {
         Content::Data => true,
         Content::Nothing => false,
@@ -54,6 +57,19 @@ pub fn private_directory(directory: &Path) -> Result<(), StoreOpenError> {
         close_files(directory).map_err(failed)?;
     }
     Ok(())
+}
+
+/// Refuses the directory of another user: files that are made in it would not be that user's.
+///
+/// # Errors
+///
+/// [`StoreOpenError::NotOwner`].
+pub fn check_owner(directory: &Path, found: &Metadata) -> Result<(), StoreOpenError> {
+    // SAFETY: the call has no arguments and cannot fail.
+    if found.uid() == unsafe { libc::geteuid() } {
+        return Ok(());
+    }
+    Err(StoreOpenError::NotOwner { path: directory.to_owned(), owner: found.uid() })
 }
 
 /// Entries of a directory.
@@ -80,7 +96,9 @@ fn content(directory: &Path) -> io::Result<Content> {
 
 /// Recognizes the databases, with those that were replaced, the key of the secrets, and the files of the first administrator.
 fn is_of_svc(name: &str) -> bool {
-    name == "sled" || ["sled.", "admin.", "secrets.key"].iter().any(|start| name.starts_with(start))
+    let name = name.strip_suffix(".new").unwrap_or(name);
+    let is_replaced = |rest: &str| REPLACED.iter().any(|known| rest.starts_with(known));
+    name == "sled" || OWN_FILES.contains(&name) || name.strip_prefix("sled.").is_some_and(is_replaced)
 }
 
 /// Closes the files that an older version left accessible to others. Other directories may be those of spaces, whose
@@ -137,13 +155,17 @@ mod tests {
 
     #[test]
     fn a_directory_of_others_is_refused_and_not_changed() {
-        let directory = TempDir::new().unwrap();
-        fs::write(directory.path().join("notes.txt"), "mine").unwrap();
-        open_to_all(directory.path());
-        let error = private_directory(directory.path()).unwrap_err();
-        assert!(matches!(error, StoreOpenError::ForeignDirectory { .. }), "{error}");
-        assert!(error.to_string().contains("--data"), "{error}");
-        assert_eq!(mode(directory.path()), 0o755);
+        for name in ["notes.txt", "admin.css", "sled.txt", "secrets.keyring"] {
+            let directory = TempDir::new().unwrap();
+            let file = directory.path().join(name);
+            fs::write(&file, "mine").unwrap();
+            open_to_all(directory.path());
+            open_to_all(&file);
+            let error = private_directory(directory.path()).unwrap_err();
+            assert!(matches!(error, StoreOpenError::ForeignDirectory { .. }), "{error}");
+            assert!(error.to_string().contains("--data"), "{error}");
+            assert_eq!((mode(directory.path()), mode(&file)), (0o755, 0o755));
+        }
     }
 
     #[test]

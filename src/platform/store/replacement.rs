@@ -5,7 +5,7 @@
 //! a process that died in between, [`move_back`] puts the old one back if no other is in its place. [`tidy`] removes the
 //! rest, once the database in place has been checked: until then `sled.old` may be the only sound one.
 
-use super::{database, format};
+use super::{database, format, private_directory::OWN_FILES};
 use std::{
     io,
     path::{Path, PathBuf},
@@ -13,6 +13,9 @@ use std::{
 
 /// Name under which a database is set aside that a replacement left behind and nobody asked to keep.
 const SET_ASIDE: &str = "sled.replaced";
+
+/// Name of a replaced database that is being deleted. Without its files it would look like one of another format.
+const DISCARDED: &str = "sled.discarded";
 
 /// Use of the database that a new one replaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,7 +87,7 @@ pub fn put_in_place(directory: &Path, previous: &Previous) -> io::Result<()> {
         let _ = move_back(directory);
         return Err(error);
     }
-    if *previous == Previous::Delete && delete_folder(&old).is_err() {
+    if *previous == Previous::Delete && discard(directory).is_err() {
         // The next start tries again.
         log::warn!("{} is no longer needed and cannot be deleted", old.display());
     }
@@ -103,20 +106,44 @@ pub fn move_back(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes the rest of a replacement that was broken off. The caller holds the directory's lock, and has found the
+/// Removes the rest of a replacement or a restore that was broken off. The caller holds the directory's lock, and has found the
 /// database in place sound.
 pub fn tidy(directory: &Path) -> io::Result<()> {
     let old = replaced(directory);
     if old.exists() {
         match format::read(&old) {
             // The database in place was made from it, and may have become one of a later format since.
-            Ok(format::SECOND..=format::CURRENT) => delete_folder(&old)?,
+            Ok(format::SECOND..=format::CURRENT) => discard(directory)?,
             Ok(format) if format < format::SECOND => set_aside(directory, &migrated_name(format))?,
             _ => set_aside(directory, SET_ASIDE)?,
         }
         database::sync_folder(directory)?;
     }
+    for name in OWN_FILES {
+        delete_file(&directory.join(format!("{name}.new")))?;
+    }
+    delete_folder(&directory.join(DISCARDED))?;
     delete_folder(&unfinished(directory))
+}
+
+/// Deletes the replaced database.
+fn discard(directory: &Path) -> io::Result<()> {
+    let (old, discarded) = (replaced(directory), directory.join(DISCARDED));
+    delete_folder(&discarded)?;
+    match std::fs::rename(&old, &discarded) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        moved => moved?,
+    }
+    // A power cut may keep the deletions and lose the new name.
+    database::sync_folder(directory)?;
+    delete_folder(&discarded)
+}
+
+fn delete_file(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
 }
 
 /// Keeps the replaced database under this name, or this name with a number if it is taken.
@@ -222,6 +249,22 @@ mod tests {
                 assert_eq!(names(&directory), ["sled"], "step {number}");
             }
         }
+    }
+
+    #[tokio::test]
+    async fn a_deletion_that_was_broken_off_is_finished_and_so_is_a_restore() {
+        let directory = TempDir::new().unwrap();
+        write(&path(&directory, "sled"), "kept");
+        for name in ["sled.discarded", "sled.old"] {
+            write(&path(&directory, name), "old");
+        }
+        // Its format is deleted already.
+        std::fs::remove_file(path(&directory, "sled.discarded/format")).unwrap();
+        for name in OWN_FILES {
+            std::fs::write(path(&directory, &format!("{name}.new")), "staged").unwrap();
+        }
+        assert_eq!(opened(directory.path()).await.unwrap(), "kept");
+        assert_eq!(names(&directory), ["sled"]);
     }
 
     #[tokio::test]
