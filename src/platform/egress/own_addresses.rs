@@ -4,6 +4,7 @@
 use parking_lot::Mutex;
 use std::{
     collections::HashSet,
+    io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     time::{Duration, Instant},
 };
@@ -16,7 +17,8 @@ const REFRESH: Duration = Duration::from_secs(10);
 pub(super) struct OwnAddresses(Mutex<Option<ReadAddresses>>);
 
 struct ReadAddresses {
-    addresses: HashSet<IpAddr>,
+    /// `None` if they cannot be read: any address may be one of them then.
+    addresses: Option<HashSet<IpAddr>>,
     /// `None` for addresses that are not read again.
     until: Option<Instant>,
 }
@@ -25,32 +27,41 @@ impl OwnAddresses {
     /// These addresses for ever.
     #[cfg(test)]
     pub fn fixed(addresses: impl IntoIterator<Item = IpAddr>) -> Self {
-        Self(Mutex::new(Some(ReadAddresses { addresses: addresses.into_iter().collect(), until: None })))
+        Self(Mutex::new(Some(ReadAddresses { addresses: Some(addresses.into_iter().collect()), until: None })))
     }
 
-    /// True if an interface of this host has the address. An address behind a translating router is not known here.
+    /// True if an interface of this host has the address, or may have it because the interfaces cannot be read. An address
+    /// behind a translating router is not known here.
     pub fn contains(&self, address: IpAddr) -> bool {
         let now = Instant::now();
         let mut read = self.0.lock();
         if let Some(read) = &*read
             && read.until.is_none_or(|until| now < until)
         {
-            return read.addresses.contains(&address);
+            return read.may_have(address);
         }
-        let addresses = interface_addresses();
-        let contains = addresses.contains(&address);
-        *read = Some(ReadAddresses { addresses, until: Some(now + REFRESH) });
-        contains
+        let addresses = interface_addresses().inspect_err(|error| {
+            log::error!(
+                "sinks and scripts of users reach no address, because those of this host cannot be read: {error} (under \
+                 systemd, RestrictAddressFamilies= needs AF_NETLINK)"
+            );
+        });
+        let fresh = ReadAddresses { addresses: addresses.ok(), until: Some(now + REFRESH) };
+        read.insert(fresh).may_have(address)
     }
 }
 
-fn interface_addresses() -> HashSet<IpAddr> {
+impl ReadAddresses {
+    fn may_have(&self, address: IpAddr) -> bool {
+        self.addresses.as_ref().is_none_or(|addresses| addresses.contains(&address))
+    }
+}
+
+fn interface_addresses() -> io::Result<HashSet<IpAddr>> {
     let mut first: *mut libc::ifaddrs = std::ptr::null_mut();
     // SAFETY: the pointer is valid for a write; the list is freed below, after its last use.
     if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
-        let error = std::io::Error::last_os_error();
-        log::warn!("cannot read the addresses of this host, which sinks of users must not reach: {error}");
-        return HashSet::new();
+        return Err(io::Error::last_os_error());
     }
     let mut addresses = HashSet::new();
     let mut next = first;
@@ -62,7 +73,7 @@ fn interface_addresses() -> HashSet<IpAddr> {
     }
     // SAFETY: the list came from `getifaddrs` and is not used any more.
     unsafe { libc::freeifaddrs(first) };
-    addresses
+    Ok(addresses)
 }
 
 /// The IP address in a socket address; none if it is of another family.
@@ -90,6 +101,12 @@ unsafe fn ip_address(address: *const libc::sockaddr) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn any_address_may_be_one_of_a_host_whose_interfaces_cannot_be_read() {
+        let unread = ReadAddresses { addresses: None, until: None };
+        assert!(OwnAddresses(Mutex::new(Some(unread))).contains(Ipv4Addr::new(192, 0, 2, 1).into()));
+    }
 
     #[test]
     fn the_addresses_of_all_interfaces_are_known() {
