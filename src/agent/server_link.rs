@@ -11,7 +11,7 @@ use crate::{
         method::{GroupIds, Registration},
     },
     platform::{
-        config::Span,
+        config::{Size, Span},
         outbox::{self, Outbox, OutboxClosed, OutboxReceiver},
     },
 };
@@ -103,6 +103,15 @@ impl ServerLink {
         groups: GroupIds,
     ) -> Result<GroupIds, PublishFault> {
         let message = ToServer::Register { generation, registration: registration.clone(), groups };
+        let (size, most) = (agent_protocol::encode(&message).len(), agent_protocol::MAX_MESSAGE);
+        if size > most {
+            return Err(PublishFault::Refused(format!(
+                "the methods take {} as a message to the server, and at most {} are allowed: shorten schemas and \
+                 descriptions, or divide the methods among spaces",
+                Size(size as u64),
+                Size(most as u64)
+            )));
+        }
         let groups = self.request(generation, &message).await?;
         self.published.send_replace(Some(generation));
         self.set_refusal(None);

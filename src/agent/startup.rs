@@ -65,7 +65,10 @@ async fn register(agent: &Arc<AgentState>, pending: PendingRegistration, last_er
 async fn register_built(agent: &Arc<AgentState>, built: &BuiltRegistration, last_error: &mut Option<String>) {
     match agent.registrar.register_built(built, None, RegisterCause::Startup).await {
         Ok(methods) => log::info!("registered {} methods of the startup script", methods.len()),
-        Err(error) => log_once(&format!("the methods of the startup script are not registered: {error}"), last_error),
+        Err(error) => {
+            agent.registrar.note_refusal(&error);
+            log_once(&format!("the methods of the startup script are not registered: {error}"), last_error);
+        }
     }
 }
 
@@ -91,6 +94,9 @@ async fn register_file(agent: &Arc<AgentState>, file: &Path, last_error: &mut Op
         }
         // The reason may go by itself, such as the method of another space: `retry_pending` tries again.
         Err(error @ (SetupError::Register(RegisterError::Refused { .. }) | SetupError::Refused(_))) => {
+            if let SetupError::Register(refused) = &error {
+                agent.registrar.note_refusal(refused);
+            }
             log_once(&format!("the methods file is not registered, and is tried again: {error}"), last_error);
             agent.registrar.put_back(PendingRegistration::File(file.to_owned()));
         }

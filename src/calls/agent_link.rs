@@ -92,13 +92,17 @@ impl AgentLink {
         self.space
     }
 
-    /// Calls a method, and waits for the reply a little longer than `limit`, or for as long as the link is up if there is
-    /// none. Dropping the future cancels the call.
+    /// Calls that wait for their replies.
+    pub fn calls_under_way(&self) -> usize {
+        self.pending.lock().len()
+    }
+
+    /// Calls a method, and waits for the reply a little longer than `limit`. Dropping the future cancels the call.
     ///
     /// # Errors
     ///
     /// Fails once the link is down, and when the time is over.
-    pub async fn call(&self, call: AgentCall<'_>, limit: Option<Duration>) -> Result<CallReply, LinkError> {
+    pub async fn call(&self, call: AgentCall<'_>, limit: Duration) -> Result<CallReply, LinkError> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = oneshot::channel();
         self.pending.lock().insert(id, sender);
@@ -110,10 +114,8 @@ impl AgentLink {
             self.send(call.message(id, Expected::Reply)).await?;
             answer.await.map_err(|_| LinkError::Down)
         };
-        let answered = match limit {
-            Some(limit) => tokio::time::timeout(limit + TRANSIT, exchange).await.unwrap_or(Err(LinkError::Timeout)),
-            None => exchange.await,
-        };
+        let limit = limit.saturating_add(TRANSIT);
+        let answered = tokio::time::timeout(limit, exchange).await.unwrap_or(Err(LinkError::Timeout));
         drop(pending);
         answered
     }
@@ -222,7 +224,7 @@ mod tests {
     use super::*;
 
     const CALL: AgentCall<'_> = AgentCall { generation: 1, local_name: "m", params: None };
-    const LIMIT: Option<Duration> = Some(Duration::from_secs(5));
+    const LIMIT: Duration = Duration::from_secs(5);
 
     fn result(json: &str) -> CallReply {
         CallReply::Result(RawValue::from_string(json.to_owned()).unwrap())

@@ -10,7 +10,9 @@ use crate::{
     model::{
         agent_protocol::CallReply,
         id::SpaceId,
-        jsonrpc::{ErrorObject, Id, InvalidRequest, Request, RpcBody, RpcResponse, code},
+        jsonrpc::{
+            ErrorObject, Id, InvalidRequest, NO_ERROR_OBJECT, Request, RpcBody, RpcResponse, code, is_error_object,
+        },
         method::MethodServerHealth,
     },
     platform::metrics::Metrics,
@@ -200,7 +202,9 @@ fn response_of(place: &CallPlace, name: &str, reply: CallReply) -> Result<RpcRes
     let method = || name.to_owned();
     match reply {
         CallReply::Result(value) => Ok(RpcResponse::Result(value)),
-        CallReply::Error(value) => Ok(RpcResponse::Error(value)),
+        CallReply::Error(value) if is_error_object(&value) => Ok(RpcResponse::Error(value)),
+        // An agent checks it. One that does not must not break the clients of its methods.
+        CallReply::Error(_) => Err(CallError::Garbled { method: method(), why: NO_ERROR_OBJECT.to_owned() }),
         CallReply::Unavailable(why) => Err(CallError::Unavailable { method: method(), why }),
         CallReply::Garbled(why) => Err(CallError::Garbled { method: method(), why }),
         CallReply::Timeout => Err(CallError::Timeout { method: method(), seconds: place.timeout().as_secs() }),

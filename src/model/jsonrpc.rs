@@ -57,6 +57,23 @@ pub struct ErrorObject {
     pub message: String,
 }
 
+/// The fault of an answer whose `error` is no [error object](is_error_object).
+pub const NO_ERROR_OBJECT: &str = "its `error` is no object with a whole `code` and a `message`";
+
+/// The members of an error that JSON-RPC requires.
+#[derive(Deserialize)]
+struct ErrorShape {
+    #[serde(rename = "code")]
+    _code: i64,
+    #[serde(rename = "message")]
+    _message: String,
+}
+
+/// Returns whether raw JSON has the shape of an error object.
+pub fn is_error_object(raw: &RawValue) -> bool {
+    raw.get().starts_with('{') && serde_json::from_str::<ErrorShape>(raw.get()).is_ok()
+}
+
 /// The result or the error object of a response, as raw JSON.
 #[derive(Clone, Debug)]
 pub enum RpcResponse {

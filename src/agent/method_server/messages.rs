@@ -1,6 +1,6 @@
 //! The JSON-RPC lines of a method server: encodes requests, and parses the lines that the process writes.
 
-use crate::model::jsonrpc::{ResponseMembers, RpcResponse};
+use crate::model::jsonrpc::{NO_ERROR_OBJECT, ResponseMembers, RpcResponse, is_error_object};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::io::Write as _;
@@ -29,15 +29,6 @@ pub enum ServerLine {
 #[derive(Deserialize)]
 struct AnswerId {
     id: u64,
-}
-
-/// The members of an error that JSON-RPC requires.
-#[derive(Deserialize)]
-struct ErrorShape {
-    #[serde(rename = "code")]
-    _code: i64,
-    #[serde(rename = "message")]
-    _message: String,
 }
 
 /// Encodes a request as one line; without an id it is a notification.
@@ -95,8 +86,8 @@ pub fn parse_line(line: &[u8]) -> ServerLine {
     };
     let outcome = match (members.result, members.error) {
         (Some(result), None) => Ok(RpcResponse::Result(result.to_owned())),
-        (None, Some(error)) if is_error(error) => Ok(RpcResponse::Error(error.to_owned())),
-        (None, Some(_)) => Err("its `error` is no object with a whole `code` and a `message`".to_owned()),
+        (None, Some(error)) if is_error_object(error) => Ok(RpcResponse::Error(error.to_owned())),
+        (None, Some(_)) => Err(NO_ERROR_OBJECT.to_owned()),
         (Some(_), Some(_)) => Err("it has both `result` and `error`".to_owned()),
         (None, None) => Err("it has neither `result` nor `error`".to_owned()),
     };
@@ -107,10 +98,6 @@ pub fn parse_line(line: &[u8]) -> ServerLine {
 pub fn quoted(line: &[u8]) -> String {
     let more = if line.len() > QUOTE { "…" } else { "" };
     format!("{}{more}", String::from_utf8_lossy(&line[..line.len().min(QUOTE)]))
-}
-
-fn is_error(raw: &RawValue) -> bool {
-    raw.get().starts_with('{') && serde_json::from_str::<ErrorShape>(raw.get()).is_ok()
 }
 
 #[cfg(test)]

@@ -259,6 +259,15 @@ impl Registrar {
         self.pending.lock().take()
     }
 
+    /// Shows the refusal of a registration that is tried again, at the link of the server that refused it.
+    pub fn note_refusal(&self, error: &RegisterError) {
+        if let RegisterError::Refused { server, reason, .. } = error {
+            for link in self.links.up().iter().filter(|link| link.server.to_string() == *server) {
+                link.set_refusal(Some(reason.clone()));
+            }
+        }
+    }
+
     /// Puts a registration back, to be made later.
     pub fn put_back(&self, pending: PendingRegistration) {
         self.pending.lock().replace(pending);

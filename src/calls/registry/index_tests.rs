@@ -3,9 +3,14 @@
 use super::*;
 use crate::{
     calls::agent_link::{AgentCall, AgentOutboxReceiver},
-    model::{id::GroupId, method::Registration, timestamp::Timestamp},
+    model::{
+        id::GroupId,
+        method::{Registration, ServerMode},
+        timestamp::Timestamp,
+    },
 };
 use serde_json::{Value, json};
+use std::time::Duration;
 
 fn user(n: u8) -> UserId {
     UserId::from_slice(&[n; 16]).unwrap()
@@ -60,6 +65,23 @@ fn names(registry: &Registry, owner: UserId) -> Vec<String> {
         .owners
         .get(&owner)
         .map_or_else(Vec::new, |methods| methods.by_name.keys().map(ToString::to_string).collect())
+}
+
+#[tokio::test]
+async fn a_call_to_a_serial_server_has_time_for_the_turns_of_those_before_it() {
+    let (registry, space) = (Registry::default(), ServingSpace::new("a"));
+    let mut request = space.request(user(1), json!([method("x")]));
+    (request.mode, request.timeout) = (ServerMode::Serial, Duration::from_secs(3));
+    registry.register(request).unwrap();
+    let provider = registry.0.state.read().owners[&user(1)].by_name["x"].providers[0].clone();
+    assert_eq!(provider.reply_limit(), Duration::from_secs(6 + 10));
+    let link = space.link.clone();
+    let _waiting = tokio::spawn(async move {
+        let call = AgentCall { generation: 1, local_name: "x", params: None };
+        link.call(call, Duration::from_secs(60)).await
+    });
+    tokio::task::yield_now().await;
+    assert_eq!(provider.reply_limit(), Duration::from_secs(12 + 10));
 }
 
 #[test]
@@ -194,7 +216,7 @@ async fn a_dropped_call_frees_its_place() {
     let call = tokio::spawn(async move {
         let place = calling.take_place().unwrap();
         let call = AgentCall { generation: 1, local_name: "x", params: None };
-        place.link().call(call, Some(Duration::from_secs(60))).await.is_ok()
+        place.link().call(call, Duration::from_secs(60)).await.is_ok()
     });
     while published.providers[0].in_flight() == 0 {
         tokio::task::yield_now().await;

@@ -16,6 +16,9 @@ use std::{
     time::Duration,
 };
 
+/// Time that a restart of a serial method server may take.
+const RESTART_TIME: Duration = Duration::from_secs(10);
+
 /// A space that serves a method.
 pub struct Provider {
     server: Arc<RegisteredServer>,
@@ -86,12 +89,16 @@ impl Provider {
         self.server.timeout
     }
 
-    /// Time in which the agent must reply; `None` for a serial method server, whose calls wait for their turn first. The
-    /// agent bounds their number, and the time of each from its turn on.
-    pub fn reply_limit(&self) -> Option<Duration> {
-        match self.server.mode {
-            ServerMode::Concurrent => Some(self.server.timeout),
-            ServerMode::Serial => None,
+    /// Time in which the agent must reply. A call to a serial method server waits for its turn behind all that are under way
+    /// at the agent, each of which the agent ends after twice the timeout, with a restart of the program.
+    pub fn reply_limit(&self) -> Duration {
+        let RegisteredServer { timeout, mode, link, .. } = &*self.server;
+        match mode {
+            ServerMode::Concurrent => *timeout,
+            ServerMode::Serial => {
+                let turns = u32::try_from(link.calls_under_way()).unwrap_or(u32::MAX).saturating_add(1);
+                timeout.saturating_mul(2).saturating_mul(turns).saturating_add(RESTART_TIME)
+            }
         }
     }
 
