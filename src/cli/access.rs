@@ -72,18 +72,20 @@ impl EventDefaults {
 }
 
 impl Access {
-    /// Looks at the flags, the environment and the files, in this order.
+    /// Looks at the flags, the environment and the files, in this order; at the files only for what is still missing.
     ///
     /// # Errors
     ///
     /// Fails if an address is malformed, or an existing file cannot be read.
     pub fn find(flags: &AccessFlags, environment: &dyn Fn(&str) -> Option<String>) -> Result<Self, Failure> {
         let set = |name| environment(name).filter(|value| !value.is_empty());
+        let named = flags.server.clone().or_else(|| set("SVC_SERVER"));
+        let has_token = flags.token.is_some() || set("SVC_TOKEN").is_some();
         let saved = match client_file(environment) {
-            Some(path) => read_client_file(&path)?.map(|found| (path, found)),
-            None => None,
+            Some(path) if named.is_none() || !has_token => read_client_file(&path)?.map(|found| (path, found)),
+            _ => None,
         };
-        let server = match flags.server.clone().or_else(|| set("SVC_SERVER")) {
+        let server = match named {
             Some(named) => named.parse()?,
             None => match saved.as_ref().and_then(|(_, found)| found.server.as_deref()) {
                 Some(server) => server.parse()?,

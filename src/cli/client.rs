@@ -25,6 +25,7 @@ use crate::{
 use isahc::{
     Body, HttpClient,
     config::{Configurable as _, RedirectPolicy},
+    error::ErrorKind,
     http::{Method, Request, Response, StatusCode, header},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -289,13 +290,16 @@ impl Client {
         let request = request.map_err(|_| {
             Failure::Usage(format!("the token from {} has characters no token has: set it anew", self.access.source))
         })?;
-        self.http.send(request).map_err(|error| unreachable(self.server(), error.kind()))
+        self.http.send(request).map_err(|error| match error.kind() {
+            ErrorKind::ProtocolViolation | ErrorKind::Io => no_answer(self.server(), error.kind()),
+            kind => unreachable(self.server(), kind),
+        })
     }
 
     fn read_answer(&self, response: Response<Body>) -> Result<ResponseText, Failure> {
         let status = response.status();
         let mut bytes = Vec::new();
-        response.into_body().read_to_end(&mut bytes).map_err(|error| unreachable(self.server(), error))?;
+        response.into_body().read_to_end(&mut bytes).map_err(|error| no_answer(self.server(), error))?;
         let text = String::from_utf8(bytes).map_err(|_| self.foreign(status, "no UTF-8"))?;
         if status.is_success() {
             return Ok(ResponseText(text));
@@ -466,6 +470,10 @@ impl QueryString {
 /// The body as JSON text.
 pub fn to_json(body: &impl Serialize) -> String {
     serde_json::to_string(body).expect("bodies have string keys and no failing serializers")
+}
+
+fn no_answer(server: &ServerAddress, why: impl Display) -> Failure {
+    Failure::NoAnswer { server: server.to_string(), why: why.to_string() }
 }
 
 fn unreachable(server: &ServerAddress, why: impl Display) -> Failure {

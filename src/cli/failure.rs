@@ -10,8 +10,13 @@ use std::{fmt, io, net::SocketAddr, path::PathBuf};
 pub enum Failure {
     /// The arguments are wrong or contradict each other.
     Usage(String),
-    /// No answer came from the server.
+    /// The server could not be connected to.
     Unreachable {
+        server: String,
+        why: String,
+    },
+    /// The connection to the server or the agent broke after the request was sent.
+    NoAnswer {
         server: String,
         why: String,
     },
@@ -109,7 +114,7 @@ impl Failure {
         match self {
             Self::Closed => 0,
             Self::Usage(_) => 2,
-            Self::Unreachable { .. } | Self::NoAgent { .. } | Self::AgentNotConnected(_) => 3,
+            Self::Unreachable { .. } | Self::NoAnswer { .. } | Self::NoAgent { .. } | Self::AgentNotConnected(_) => 3,
             Self::Refused { .. }
             | Self::AgentRefused(_)
             | Self::Startup(StartupError::Agent(AgentError::Revoked(_) | AgentError::Replaced(_))) => 4,
@@ -131,7 +136,9 @@ impl Failure {
     /// take requests for now.
     pub fn is_temporary(&self) -> bool {
         match self {
-            Self::Unreachable { .. } | Self::NoAgent { .. } | Self::AgentNotConnected(_) => true,
+            Self::Unreachable { .. } | Self::NoAnswer { .. } | Self::NoAgent { .. } | Self::AgentNotConnected(_) => {
+                true
+            }
             Self::Rejected { status, .. } | Self::Foreign { status, .. } => matches!(status, 429 | 502..=504),
             _ => false,
         }
@@ -162,6 +169,11 @@ impl fmt::Display for Failure {
             Self::Unreachable { server, why } => write!(
                 f,
                 "cannot reach {server} ({why}): start it with `svc server`, or name another with --server or SVC_SERVER"
+            ),
+            Self::NoAnswer { server, why } => write!(
+                f,
+                "the connection to {server} broke before its answer ({why}): the request may have taken effect; look before \
+                 you repeat it"
             ),
             Self::NoAgent { agent, why } => write!(
                 f,

@@ -23,6 +23,9 @@ pub enum Overwrite {
     Replace,
 }
 
+/// The spelling that `-` has after the normalisation of the command line.
+const STDIN: &str = "@-";
+
 /// A file that is being written. Dropping it deletes it.
 pub struct PartialFile {
     pub file: File,
@@ -38,6 +41,9 @@ impl PartialFile {
     ///
     /// Fails if the target exists and may not be replaced, or another command is writing it.
     pub fn create(target: &Path, overwrite: Overwrite) -> Result<Self, Failure> {
+        if target == Path::new(STDIN) {
+            return Err(Failure::Usage("`-` is no file that can be written: name one".to_owned()));
+        }
         if target.exists() && overwrite == Overwrite::Refuse {
             return Err(Failure::Bad(format!(
                 "{} exists already: name another file, or use --force to replace it",
@@ -162,6 +168,11 @@ mod tests {
 
     fn create(target: &Path) -> Result<PartialFile, String> {
         PartialFile::create(target, Overwrite::Refuse).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn a_dash_is_no_file_to_write() {
+        assert_eq!(create(Path::new("@-")).map(drop).unwrap_err(), "`-` is no file that can be written: name one");
     }
 
     #[test]

@@ -286,7 +286,8 @@ impl SourceLetter {
         Self { why, log, ..self }
     }
 
-    /// The request that was kept.
+    /// The request that was kept. Without an id of the provider it has that of the letter, so that a redelivery that ended
+    /// halfway stores nothing twice.
     pub fn request(&self) -> VerifiedRequest {
         let body = match &self.body {
             LetterBody::Text(text) => text.clone().into_bytes(),
@@ -296,7 +297,7 @@ impl SourceLetter {
             headers: self.headers.clone(),
             query: self.query.clone(),
             body: body.into(),
-            delivery_id: self.delivery_id.clone(),
+            delivery_id: Some(self.delivery_id.clone().unwrap_or_else(|| self.id.to_string())),
         }
     }
 
@@ -345,6 +346,8 @@ mod tests {
             ids.push(keep(&letters, &source, &request(None, &[n])).await);
         }
         assert_eq!(letters.ids(source.id), ids[2..]);
+        let oldest = letters.get(source.id, ids[2]).unwrap().unwrap();
+        assert_eq!(oldest.request().delivery_id, Some(ids[2].to_string()), "without an id it has that of the letter");
         let large = keep(&letters, &source, &request(None, &vec![b'x'; MAX_BYTES - 1000])).await;
         let larger = keep(&letters, &source, &request(None, &vec![b'x'; MAX_BYTES * 2])).await;
         assert_eq!(letters.ids(source.id), [larger], "the newest is kept, whatever its size");
@@ -354,6 +357,7 @@ mod tests {
         let [letter] = &again.page(source.id, Some(larger), 9).unwrap()[..] else { panic!("one letter is left") };
         assert_eq!((letter.id, letter.why.as_str(), &letter.log[..]), (binary, "why", &["line".to_owned()][..]));
         assert_eq!(&letter.request().body[..], b"\xff\x00");
+        assert_eq!(letter.request().delivery_id.as_deref(), Some("d"));
         assert_eq!(keep(&again, &source, &request(Some("d"), b"again")).await, binary, "a delivery is kept once");
         assert_eq!(again.count(source.id), letters.count(source.id));
         store.close().await;

@@ -101,6 +101,22 @@ fn events_are_kept_while_the_server_is_away_and_sent_in_order_by_the_next_event(
 }
 
 #[test]
+fn an_event_does_not_overtake_those_that_another_command_is_sending() {
+    let mut daemon = Daemon::start();
+    daemon.kill();
+    success(&daemon.svc(&["event", "n", &payload(0), "--spool"]));
+    daemon.restart();
+    let lock = std::fs::File::create(home(&daemon).join(".local/state/svc/events/send.lock")).unwrap();
+    lock.lock().unwrap();
+    let refused = daemon.svc(&["event", "n", &payload(1)]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(stderr(&refused), "svc: another command is sending the events before this one: try again later\n");
+    drop(lock);
+    success(&daemon.svc(&["event", "n", &payload(1)]));
+    assert_eq!(numbers(&daemon), [0, 1]);
+}
+
+#[test]
 fn flush_sends_what_is_kept_and_says_so() {
     let mut daemon = Daemon::start();
     let flush = |daemon: &Daemon| daemon.svc(&["event", "flush", "--json"]);

@@ -63,7 +63,7 @@ impl CreateBackup {
                 ArchiveError::Unreadable(error) => format!("the connection broke: {error}"),
                 error => error.to_string(),
             };
-            Failure::Bad(format!("no backup was made, {why}: the server's log says more"))
+            Failure::Bad(format!("no backup was made, {why}: the server was stopped, or its log says more"))
         })?;
         let size = partial.finish()?;
         let shown = self.file.display().to_string();

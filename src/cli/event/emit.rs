@@ -232,15 +232,19 @@ impl EmitEvent {
             (Err(failure), Unsent::IsKept) => return Err(failure),
             (spool, _) => spool.ok(),
         };
-        let waiting = match &spool {
-            Some(spool) => spool.count(&receiver.spool_key())?,
-            None => 0,
+        let waiting = match (&spool, unsent) {
+            (Some(spool), Unsent::IsKept) => spool.count(&receiver.spool_key())?,
+            // Nothing of this user is kept in a directory that this user cannot read.
+            (Some(spool), Unsent::Fails) => spool.count(&receiver.spool_key()).unwrap_or(0),
+            (None, _) => 0,
         };
         match (spool, unsent) {
             (Some(spool), Unsent::IsKept) if waiting > 0 => self.raise_behind(shell, &spool, receiver, &event),
             (Some(spool), Unsent::Fails) if waiting > 0 => {
-                let flushed = send_kept(shell, &spool, receiver, Acquire::Patiently, |_, _| {})?;
-                if let Some(failure) = flushed.and_then(|flushed| flushed.stopped) {
+                let flushed = send_kept(shell, &spool, receiver, Acquire::Patiently, |_, _| {})?.ok_or_else(|| {
+                    Failure::Bad("another command is sending the events before this one: try again later".to_owned())
+                })?;
+                if let Some(failure) = flushed.stopped {
                     return Err(receiver.failure(failure));
                 }
                 let answer = receiver.send(&event).map_err(|failure| receiver.failure(failure))?;
@@ -285,10 +289,10 @@ impl EmitEvent {
                     shell.note("the event is kept behind others, which were refused for now");
                     Err(receiver.failure(failure))
                 }
-                None if flushed.refused.is_empty() => {
-                    self.report_kept(shell, &event, "another command has sent it meanwhile")
+                None if flushed.refused.iter().any(|refused| refused.id == Some(event.id)) => {
+                    Err(Failure::Bad("the event was refused".to_owned()))
                 }
-                None => Err(Failure::Bad("the event was refused".to_owned())),
+                None => self.report_kept(shell, &event, "another command has sent it meanwhile"),
             },
         }
     }

@@ -53,6 +53,7 @@ pub struct KeptEvent {
     #[serde(rename = "type")]
     pub kind: String,
     pub payload: Box<RawValue>,
+    /// The time of the command, for people: the server stamps the event when it accepts it.
     pub raised_at: Timestamp,
 }
 
@@ -82,6 +83,8 @@ pub struct Flushed {
 
 #[derive(Debug)]
 pub struct RefusedEvent {
+    /// Unknown if its file cannot be read.
+    pub id: Option<EventId>,
     pub path: PathBuf,
     pub reason: String,
 }
@@ -152,7 +155,10 @@ impl EventSpool {
             )));
         }
         let last = |files: &[SpoolFile]| files.last().map_or(0, |file| file.number);
-        let number = last(&waiting).max(last(&self.files(REFUSED)?)) + 1;
+        let number = last(&waiting).max(last(&self.files(REFUSED)?)).checked_add(1).ok_or_else(|| {
+            let directory = self.directory.display();
+            Failure::Bad(format!("the event is not kept: a file in {directory} has the last number; move it away"))
+        })?;
         let name = format!("{number:016}-{}", key.tag());
         let (draft, path) = (self.file(&name, DRAFT), self.file(&name, WAITING));
         let written = write_synced(&draft, &text)
@@ -207,9 +213,9 @@ impl EventSpool {
             }
             drop(append);
             for file in files {
-                let outcome = match read(&file.path) {
-                    Ok(event) => send(&event),
-                    Err(error) => Err(Failure::Bad(format!("it cannot be read: {error}"))),
+                let (id, outcome) = match read(&file.path) {
+                    Ok(event) => (Some(event.id), send(&event)),
+                    Err(error) => (None, Err(Failure::Bad(format!("it cannot be read: {error}")))),
                 };
                 match outcome {
                     Ok(()) => {
@@ -218,7 +224,7 @@ impl EventSpool {
                     }
                     Err(failure) if failure.is_final() => {
                         let path = self.set_aside(&file)?;
-                        flushed.refused.push(RefusedEvent { path, reason: failure.to_string() });
+                        flushed.refused.push(RefusedEvent { id, path, reason: failure.to_string() });
                     }
                     Err(failure) => {
                         flushed.stopped = Some(failure);
@@ -407,7 +413,7 @@ mod tests {
         };
         let (sent, flushed) = flush(&spool, &ours, refuse);
         assert_eq!(sent, ["good"]);
-        let [RefusedEvent { path, reason }] = &flushed.refused[..] else { panic!("{flushed:?}") };
+        let [RefusedEvent { path, reason, .. }] = &flushed.refused[..] else { panic!("{flushed:?}") };
         assert!(reason.contains("large") && read(path).unwrap().kind == "bad");
         // Its number is not used again while its file is there.
         spool.append(&ours, &event("later")).unwrap();

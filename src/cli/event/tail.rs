@@ -66,7 +66,7 @@ fn reopen(client: &Client, path: &str) -> Result<isahc::Body, Failure> {
         std::thread::sleep(backoff.next_wait());
         match client.stream(path) {
             Ok(body) => return Ok(body),
-            Err(Failure::Unreachable { .. } | Failure::Foreign { .. }) => {}
+            Err(Failure::Unreachable { .. } | Failure::NoAnswer { .. } | Failure::Foreign { .. }) => {}
             Err(Failure::Rejected { status: 500.., .. }) => {}
             Err(failure) => return Err(failure),
         }

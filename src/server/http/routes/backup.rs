@@ -46,7 +46,7 @@ pub async fn create(services: Arc<BackupServices>, request: ApiRequest) -> Resul
         match written {
             Ok(end) => log::info!("a backup of {} records was made", end.rows),
             Err(BackupError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
-                log::warn!("a backup was broken off by its reader");
+                log::warn!("a backup was broken off: its reader is gone, or the server stops");
             }
             Err(error) => {
                 log::warn!("a backup was broken off: {error}");

@@ -1,5 +1,5 @@
 //! References to stored scripts from sinks, spaces and templates: a record may name only a script that its owner can use,
-//! and a script that is named cannot be taken away.
+//! and a script that is named is not taken away. A sink that is stored at that moment fails until it names another.
 
 use super::ownership::{manages_sinks_of, sees_space, sees_templates};
 use crate::{
