@@ -283,7 +283,7 @@ static SPAWNER: OnceLock<mpsc::Sender<SpawnerRequest>> = OnceLock::new();
 
 /// A request to the thread that starts processes.
 enum SpawnerRequest {
-    Start(SpawnRequest),
+    Start(Box<SpawnRequest>),
     /// Refuse all further requests, and answer.
     Close(mpsc::Sender<()>),
 }
@@ -310,7 +310,7 @@ async fn spawn_on_lasting_thread(command: Command) -> io::Result<ProcessGroup> {
     };
     let (started, answer) = oneshot::channel();
     let request = SpawnRequest { command, runtime: runtime::Handle::current(), started };
-    spawner.send(SpawnerRequest::Start(request)).map_err(|_| gone())?;
+    spawner.send(SpawnerRequest::Start(Box::new(request))).map_err(|_| gone())?;
     answer.await.map_err(|_| gone())?
 }
 
@@ -318,7 +318,7 @@ fn run_spawner(requests: &mpsc::Receiver<SpawnerRequest>) {
     let mut is_open = true;
     while let Ok(request) = requests.recv() {
         match request {
-            SpawnerRequest::Start(request) if is_open => perform(request),
+            SpawnerRequest::Start(request) if is_open => perform(*request),
             SpawnerRequest::Start(request) => {
                 let _ = request.started.send(Err(io::Error::other("this process is ending")));
             }
