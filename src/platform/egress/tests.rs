@@ -244,6 +244,34 @@ async fn a_request_over_a_new_connection_is_sent_once(client: EgressClient) {
     }
 }
 
+/// curl goes on until the timeout.
+#[tokio::test]
+async fn endless_interim_responses_break_the_exchange_and_a_few_do_not() {
+    const HINT: &[u8] = b"HTTP/1.1 103 Early Hints\r\nLink: </style.css>\r\n\r\n";
+    let egress = egress(EgressClient::Hyper);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let receiver = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        for _ in 0..2 {
+            read_request(&mut stream).await;
+            for _ in 0..1000 {
+                stream.write_all(HINT).await.unwrap();
+            }
+            answer(&mut stream).await;
+        }
+        drop(stream);
+        let (mut stream, _) = listener.accept().await.unwrap();
+        while stream.write_all(HINT).await.is_ok() {}
+    });
+    for _ in 0..2 {
+        assert_eq!(egress.send(Owner::Global, post(&url, LONG)).await.unwrap().status, 200);
+    }
+    let flooded = egress.send(Owner::Global, post(&url, LONG)).await.unwrap_err();
+    assert!(flooded.to_string().contains("more than 128 KiB came before the response"), "{flooded}");
+    receiver.await.unwrap();
+}
+
 /// With curl, the first request after the restart fails.
 #[tokio::test]
 async fn connections_that_a_receiver_closed_while_they_rested_cost_no_request() {

@@ -27,6 +27,17 @@ const OVERDUE: &str = "its process is busy with an earlier event";
 impl LuaWorkers {
     /// Runs the filters of one owner for an event, and returns the answer of each. A filter that has none in time failed.
     pub async fn run_filters(&self, owner: Owner, filters: &[ProgramText], event: &Arc<Event>) -> Vec<FilterVerdict> {
+        self.run_filters_within(PATIENCE, owner, filters, event).await
+    }
+
+    /// The same with another wait than [`PATIENCE`].
+    pub(super) async fn run_filters_within(
+        &self,
+        patience: Duration,
+        owner: Owner,
+        filters: &[ProgramText],
+        event: &Arc<Event>,
+    ) -> Vec<FilterVerdict> {
         let key = WorkerKey::of_owner(owner);
         let mut verdicts = Vec::with_capacity(filters.len());
         let mut runnable = Vec::with_capacity(filters.len());
@@ -43,14 +54,21 @@ impl LuaWorkers {
             return verdicts;
         }
         let programs: Vec<ProgramText> = runnable.iter().map(|index| filters[*index].clone()).collect();
-        for (index, verdict) in runnable.into_iter().zip(self.run_in_time(key, programs, event.clone()).await) {
+        let run = self.run_in_time(patience, key, programs, event.clone());
+        for (index, verdict) in runnable.into_iter().zip(run.await) {
             verdicts[index] = verdict;
         }
         verdicts
     }
 
     /// Runs filters, and lets them go on without the caller if they take too long.
-    async fn run_in_time(&self, key: WorkerKey, programs: Vec<ProgramText>, event: Arc<Event>) -> Vec<FilterVerdict> {
+    async fn run_in_time(
+        &self,
+        patience: Duration,
+        key: WorkerKey,
+        programs: Vec<ProgramText>,
+        event: Arc<Event>,
+    ) -> Vec<FilterVerdict> {
         let count = programs.len();
         let workers = self.clone();
         let mut run: BoxFuture<'static, Vec<FilterVerdict>> = Box::pin(async move {
@@ -63,7 +81,7 @@ impl LuaWorkers {
             }
             verdicts
         });
-        match tokio::time::timeout(PATIENCE, &mut run).await {
+        match tokio::time::timeout(patience, &mut run).await {
             Ok(verdicts) => verdicts,
             Err(_) => {
                 let overdue = self.0.filter_runs.begin_overdue(key);
@@ -71,7 +89,7 @@ impl LuaWorkers {
                     run.await;
                     drop(overdue);
                 });
-                let why = format!("there was no answer within {} ms", PATIENCE.as_millis());
+                let why = format!("there was no answer within {} ms", patience.as_millis());
                 vec![FilterVerdict::Failed(why); count]
             }
         }

@@ -26,9 +26,13 @@ async fn changes_are_reported_to_affected_users_at_most_once_a_second() {
         space.register(&server, server.admin(), json!([tool(&name, json!({}))])).unwrap();
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert_eq!(admins.next().await.unwrap().1, changed());
-    assert_eq!(admins.next().await.unwrap().1, changed());
-    assert!(began.elapsed() >= Duration::from_secs(1), "two pieces of news within {:?}", began.elapsed());
+    let mut notifications = 0;
+    while let Ok(notification) = tokio::time::timeout(NOTIFICATION_TIME, admins.next()).await {
+        assert_eq!(notification.unwrap().1, changed());
+        notifications += 1;
+    }
+    let seconds = began.elapsed().as_secs();
+    assert!((1..=seconds + 1).contains(&notifications), "{notifications} notifications in {seconds} s");
     // Nothing changed for the other user, and a method that is no tool changes nothing.
     space.register(&server, server.admin(), json!([tool("n19", json!({})), method("m", json!({}))])).unwrap();
     let (admin, uma) = tokio::join!(admins.is_silent(NOTIFICATION_TIME), umas.is_silent(NOTIFICATION_TIME));
