@@ -21,7 +21,7 @@ use serde_json::value::RawValue;
 use std::{future::ready, sync::Arc, task::Poll};
 use tokio::sync::Semaphore;
 
-/// The total payload of events that wait for the disk, in KiB. Further emits wait for a permit, so that a slow disk
+/// The total payload of events that wait for their filters and the disk, in KiB. Further emits wait for a permit, so that a slow disk
 /// costs time and not memory.
 const WAITING_KIB: usize = 64 << 10;
 

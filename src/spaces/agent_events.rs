@@ -5,7 +5,7 @@ use super::{
     records::Spaces,
     space::Space,
     system_events::PendingEvent,
-    transition::{SpaceTransition, Witness},
+    transition::{CheckReporter, SpaceTransition},
 };
 use crate::{
     identity::{AGENT_PREFIX, Secret},
@@ -122,7 +122,7 @@ impl Spaces {
     ///
     /// Fails if the space is gone, or the store cannot be written.
     pub async fn checked(&self, id: SpaceId, result: CheckResult) -> Result<(), SpaceError> {
-        self.judge(id, result, Witness::Agent).await
+        self.count_check(id, result, CheckReporter::Agent).await
     }
 }
 

@@ -63,7 +63,7 @@ pub(super) struct SpaceTransition {
 
 /// The reporter of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Witness {
+pub(super) enum CheckReporter {
     Agent,
     /// The server, of an agent it has lost.
     Server,
@@ -102,7 +102,12 @@ impl Spaces {
     }
 
     /// Counts a check. Only a change of health is written and emitted.
-    pub(super) async fn judge(&self, id: SpaceId, mut result: CheckResult, witness: Witness) -> Result<(), SpaceError> {
+    pub(super) async fn count_check(
+        &self,
+        id: SpaceId,
+        mut result: CheckResult,
+        reporter: CheckReporter,
+    ) -> Result<(), SpaceError> {
         if let Some(detail) = &mut result.detail
             && let Some((end, _)) = detail.char_indices().nth(DETAIL_KEPT)
         {
@@ -114,7 +119,7 @@ impl Spaces {
             let space = present.space.clone();
             let Some(check) = space.settings.health_check.as_ref() else { return unchanged(present) };
             // An agent may have come back while the count waited for its turn.
-            let doubtful = witness == Witness::Server && !present.agent.is_lost();
+            let doubtful = reporter == CheckReporter::Server && !present.agent.is_lost();
             if space.state != SpaceState::Deployed || doubtful {
                 return unchanged(present);
             }
@@ -124,9 +129,9 @@ impl Spaces {
             present.agent.last_check = Some(result.clone());
             let Some(health) = verdict else { return unchanged(present) };
             let after = Space { health, ..Space::clone(&space) };
-            let actor = match witness {
-                Witness::Agent => state.agent_actor(after.owner),
-                Witness::Server => Actor::system(),
+            let actor = match reporter {
+                CheckReporter::Agent => state.agent_actor(after.owner),
+                CheckReporter::Server => Actor::system(),
             };
             let event = PendingEvent::health_changed(&after, actor, previous, failures, &result);
             Ok::<_, SpaceError>(SpaceTransition::to(after, present).emitting(event))
@@ -324,7 +329,7 @@ async fn count_silence(state: Weak<SpacesState>, id: SpaceId, interval: Duration
         let Some(state) = state.upgrade() else { return };
         let detail = Some("the agent is not connected".to_owned());
         let result = CheckResult { ok: false, detail, checked_at: Timestamp::now() };
-        match Spaces(state).judge(id, result, Witness::Server).await {
+        match Spaces(state).count_check(id, result, CheckReporter::Server).await {
             Ok(()) => {}
             Err(SpaceError::NotFound) => return,
             Err(error) => log::warn!("the lost agent of space {id} is not counted: {error}"),

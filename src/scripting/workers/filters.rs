@@ -121,8 +121,8 @@ impl LuaWorkers {
         let work = RunWork::Filter(EventInput { attempt: 0, ..EventInput::sample(event.clone()) });
         let mut kills = 0;
         for _ in 0..MAX_REPEATS {
-            let seat = self.0.pool.seat(place).await?;
-            let Some(mut handle) = seat.begin(programs, &work) else { continue };
+            let slot = self.0.pool.slot(place).await?;
+            let Some(mut handle) = slot.begin(programs, &work) else { continue };
             match handle.next().await {
                 RunEvent::Done(FinishedRun { cpu, outcome, .. }) => {
                     self.0.metrics.lua_time.observe(cpu);

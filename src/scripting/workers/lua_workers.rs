@@ -1,6 +1,6 @@
 //! The handle through which the server runs the Lua of its users, in worker processes.
 //!
-//! A run takes a seat in a worker ([`super::pool`]), is begun there ([`super::worker_link`]), and has its requests
+//! A run takes a slot in a worker ([`super::pool`]), is begun there ([`super::worker_link`]), and has its requests
 //! answered ([`super::host_requests`]) in the caller's own task until it is done. A run whose worker was lost through no
 //! fault of its own is repeated.
 
@@ -110,8 +110,8 @@ impl LuaWorkers {
             return Err(quarantined.into());
         }
         let most = inputs.len();
-        let seat = self.0.pool.spare_seat(place).await?;
-        let handle = seat.begin(slice::from_ref(program), &RunWork::RenderEach(inputs)).ok_or(ScriptError::Busy)?;
+        let slot = self.0.pool.spare_slot(place).await?;
+        let handle = slot.begin(slice::from_ref(program), &RunWork::RenderEach(inputs)).ok_or(ScriptError::Busy)?;
         let rights = RunRights { key: place.key, effects: RunEffects::None };
         match self.attend(handle, &rights, &mut false).await {
             Ok(finished) => {
@@ -250,8 +250,8 @@ impl LuaWorkers {
             if let Some(quarantined) = self.0.quarantine.find(place.key, program) {
                 return Err(quarantined.into());
             }
-            let seat = self.0.pool.seat(place).await?;
-            let Some(handle) = seat.begin(slice::from_ref(program), work) else { continue };
+            let slot = self.0.pool.slot(place).await?;
+            let Some(handle) = slot.begin(slice::from_ref(program), work) else { continue };
             match self.attend(handle, &rights, &mut acted).await {
                 Ok(finished) => {
                     self.0.metrics.lua_time.observe(finished.cpu);
@@ -270,7 +270,7 @@ impl LuaWorkers {
                     kills += 1;
                     if kills == MAX_KILLS {
                         let error = ScriptError::Crashed(format!("it was killed from outside {kills} times"));
-                        self.0.quarantine.strike(place.key, program, error.to_string());
+                        self.0.quarantine.record_fault(place.key, program, error.to_string());
                         return Err(error);
                     }
                 }

@@ -1,7 +1,7 @@
 //! The Lua of users runs in worker processes, never in the server.
 //!
 //! The server's side, top to bottom: [`lua_workers`] is the handle that callers use and [`filters`] the part of it for filters ([`filter_runs`]), [`pool`] has the workers
-//! ([`places`], [`seat_queue`]) and starts them ([`process`]), [`worker_link`] is the connection to one of them, over a [`worker_socket`],
+//! ([`places`], [`slot_queue`]) and starts them ([`process`]), [`worker_link`] is the connection to one of them, over a [`worker_socket`],
 //! [`host_requests`] answers what runs ask for, and [`quarantine`] remembers programs that end their workers. The worker's
 //! side is [`worker`], which gives up everything but its socket ([`confinement`]). Between them are [`messages`] and
 //! [`host_messages`] in frames ([`wire`]), with the inputs of runs in [`input_messages`].
@@ -23,7 +23,7 @@ mod process;
 mod program_text;
 mod quarantine;
 mod rendered_messages;
-mod seat_queue;
+mod slot_queue;
 mod wire;
 mod worker;
 mod worker_link;

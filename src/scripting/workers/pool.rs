@@ -1,8 +1,8 @@
 //! The worker processes: starts them on demand, gives runs to them, and ends those that are idle or not needed.
 //!
-//! A run takes a seat in a worker of its owner. If there is none and no place for another worker, an idle worker of
+//! A run takes a slot in a worker of its owner. If there is none and no place for another worker, an idle worker of
 //! another owner ends; if none is idle, a busy one gets no more runs and ends with its last, so that a place becomes
-//! free. Runs that wait for a seat take turns by owner.
+//! free. Runs that wait for a slot take turns by owner.
 
 use super::{
     messages::RunWork,
@@ -10,7 +10,7 @@ use super::{
     process::{ProcessThread, WorkerCommand},
     program_text::ProgramText,
     quarantine::Quarantine,
-    seat_queue::SeatQueue,
+    slot_queue::SlotQueue,
     worker_link::{EndCause, LinkOwner, RunHandle, WorkerLink},
 };
 use crate::{
@@ -54,7 +54,7 @@ struct WorkerPoolState {
     by_place: HashMap<WorkerPlace, Vec<u64>>,
     /// The workers that are being started.
     starting: HashMap<WorkerPlace, usize>,
-    waiting: SeatQueue<SeatGrant>,
+    waiting: SlotQueue<SlotGrant>,
     stopped: bool,
 }
 
@@ -69,11 +69,11 @@ struct Member {
     idle_since: Instant,
 }
 
-/// A seat that was waited for, or the reason that there is none.
-type SeatGrant = Result<Seat, ScriptError>;
+/// A slot that was waited for, or the reason that there is none.
+type SlotGrant = Result<RunSlot, ScriptError>;
 
 /// Room for one run in a worker.
-pub(super) struct Seat {
+pub(super) struct RunSlot {
     pool: Weak<WorkerPool>,
     link: Arc<WorkerLink>,
     begun: bool,
@@ -82,7 +82,7 @@ pub(super) struct Seat {
 /// Things to do after the lock is released.
 #[derive(Default)]
 struct WorkerPoolActions {
-    grants: Vec<(oneshot::Sender<SeatGrant>, SeatGrant)>,
+    grants: Vec<(oneshot::Sender<SlotGrant>, SlotGrant)>,
     starts: Vec<WorkerPlace>,
     retired: Vec<Arc<WorkerLink>>,
 }
@@ -115,12 +115,12 @@ impl WorkerPool {
         Ok(pool)
     }
 
-    /// Waits for a seat in a worker of this kind.
+    /// Waits for a slot in a worker of this kind.
     ///
     /// # Errors
     ///
     /// Fails if too many runs wait, no worker can be started, or the server shuts down.
-    pub async fn seat(&self, place: WorkerPlace) -> Result<Seat, ScriptError> {
+    pub async fn slot(&self, place: WorkerPlace) -> Result<RunSlot, ScriptError> {
         let mut actions = WorkerPoolActions::default();
         let waiting = {
             let mut state = self.state.lock();
@@ -132,8 +132,8 @@ impl WorkerPool {
                 return Err(ScriptError::Busy);
             }
             // Nobody overtakes a run of the same owner that waits.
-            let seated = if state.waiting.has(place) { None } else { self.choose(&mut state, place, &mut actions) };
-            match seated {
+            let chosen = if state.waiting.has(place) { None } else { self.choose(&mut state, place, &mut actions) };
+            match chosen {
                 Some(link) => Ok(self.granted(link)),
                 None => {
                     let (sender, receiver) = oneshot::channel();
@@ -144,21 +144,21 @@ impl WorkerPool {
         };
         self.act(actions);
         match waiting {
-            Ok(seat) => Ok(seat),
+            Ok(slot) => Ok(slot),
             Err(receiver) => receiver.await.unwrap_or(Err(ScriptError::Stopped)),
         }
     }
 
-    /// Waits for a seat as [`WorkerPool::seat`] does, for a run that is of use only if it leaves room to those that must be made.
+    /// Waits for a slot as [`WorkerPool::slot`] does, for a run that is of use only if it leaves room to those that must be made.
     ///
     /// # Errors
     ///
     /// Fails in addition if half of the runs that an owner may have wait already.
-    pub async fn spare_seat(&self, place: WorkerPlace) -> Result<Seat, ScriptError> {
+    pub async fn spare_slot(&self, place: WorkerPlace) -> Result<RunSlot, ScriptError> {
         if self.state.lock().waiting.waiting_of(place.key.acts_for) >= self.bounds.queue_per_owner / 2 {
             return Err(ScriptError::Busy);
         }
-        self.seat(place).await
+        self.slot(place).await
     }
 
     /// The number of workers that run now.
@@ -188,11 +188,11 @@ impl WorkerPool {
         }
     }
 
-    fn granted(&self, link: Arc<WorkerLink>) -> Seat {
-        Seat { pool: self.this.clone(), link, begun: false }
+    fn granted(&self, link: Arc<WorkerLink>) -> RunSlot {
+        RunSlot { pool: self.this.clone(), link, begun: false }
     }
 
-    /// Chooses a worker for a run and takes a seat in it. Another worker is started if those of this kind are busy.
+    /// Chooses a worker for a run and takes a slot in it. Another worker is started if those of this kind are busy.
     fn choose(
         &self,
         state: &mut WorkerPoolState,
@@ -200,8 +200,8 @@ impl WorkerPool {
         actions: &mut WorkerPoolActions,
     ) -> Option<Arc<WorkerLink>> {
         let ids = state.by_place.get(&place).map_or(&[][..], Vec::as_slice);
-        let seats = ids.iter().filter_map(|id| state.members.get(id).map(|member| (*id, member)));
-        let open = seats.filter(|(_, member)| !member.retiring && member.runs < self.bounds.runs(place.class));
+        let slots = ids.iter().filter_map(|id| state.members.get(id).map(|member| (*id, member)));
+        let open = slots.filter(|(_, member)| !member.retiring && member.runs < self.bounds.runs(place.class));
         let best = open.map(|(id, member)| (member.link.turns(), id)).min();
         let free = best.filter(|(turns, _)| *turns == 0);
         if free.is_none() {
@@ -256,21 +256,21 @@ impl WorkerPool {
         false
     }
 
-    /// Gives free seats to the runs that wait, one owner after the other.
+    /// Gives free slots to the runs that wait, one owner after the other.
     fn dispatch(&self, state: &mut WorkerPoolState, actions: &mut WorkerPoolActions) {
-        let mut without_seat = 0;
-        while without_seat < state.waiting.places()
+        let mut without_slot = 0;
+        while without_slot < state.waiting.places()
             && let Some(place) = state.waiting.next_place()
         {
             match self.choose(state, place, actions) {
                 Some(link) => {
-                    without_seat = 0;
+                    without_slot = 0;
                     match state.waiting.pop(place) {
                         Some(sender) => actions.grants.push((sender, Ok(self.granted(link)))),
                         None => state.leave(link.id),
                     }
                 }
-                None => without_seat += 1,
+                None => without_slot += 1,
             }
         }
     }
@@ -279,9 +279,9 @@ impl WorkerPool {
         for link in actions.retired {
             link.kill(EndCause::Retired);
         }
-        for (sender, seat) in actions.grants {
-            // A seat that is no longer wanted is given back when it is dropped.
-            let _ = sender.send(seat);
+        for (sender, slot) in actions.grants {
+            // A slot that is no longer wanted is given back when it is dropped.
+            let _ = sender.send(slot);
         }
         for place in actions.starts {
             // Without a tokio runtime the server is on its way out, and nobody waits.
@@ -389,7 +389,7 @@ impl WorkerPoolState {
         Some(member.link)
     }
 
-    /// Gives a seat back.
+    /// Gives a slot back.
     fn leave(&mut self, id: u64) {
         if let Some(member) = self.members.get_mut(&id) {
             member.runs -= 1;
@@ -398,17 +398,17 @@ impl WorkerPoolState {
     }
 }
 
-impl Seat {
+impl RunSlot {
     /// Begins a run of these filters, or of this one program, in the worker; `None` if the worker is gone meanwhile.
     pub fn begin(mut self, programs: &[ProgramText], work: &RunWork) -> Option<RunHandle> {
         let handle = self.link.begin(programs, work)?;
-        // From now on the seat is free when the run is over.
+        // From now on the slot is free when the run is over.
         self.begun = true;
         Some(handle)
     }
 }
 
-impl Drop for Seat {
+impl Drop for RunSlot {
     fn drop(&mut self) {
         if !self.begun
             && let Some(pool) = self.pool.upgrade()

@@ -14,7 +14,7 @@ use std::{
 use tokio::time::Instant;
 
 /// The number of times in a row that a program may end its worker.
-const STRIKES: u32 = 3;
+const MOST_FAULTS: u32 = 3;
 
 /// The length of a quarantine, and the time after which a single end is forgotten.
 const QUARANTINE: Duration = Duration::from_secs(60 * 60);
@@ -25,12 +25,12 @@ const MAX_PROGRAMS: usize = 10_000;
 /// The programs that ended their workers.
 #[derive(Default)]
 pub(super) struct Quarantine {
-    programs: Mutex<HashMap<(WorkerKey, [u8; 32]), Strikes>>,
+    programs: Mutex<HashMap<(WorkerKey, [u8; 32]), ProgramFaults>>,
     /// The number of programs, so that a server without any looks no further.
     count: AtomicUsize,
 }
 
-struct Strikes {
+struct ProgramFaults {
     count: u32,
     last: Instant,
     /// The end of the quarantine, as users see it.
@@ -50,20 +50,20 @@ pub struct Quarantined {
 
 impl Quarantine {
     /// Counts that a program ended its worker.
-    pub fn strike(&self, key: WorkerKey, program: &ProgramText, why: String) {
+    pub fn record_fault(&self, key: WorkerKey, program: &ProgramText, why: String) {
         let mut programs = self.programs.lock();
         let id = (key, program.digest());
         if programs.len() >= MAX_PROGRAMS && !programs.contains_key(&id) {
-            programs.retain(|_, strikes| strikes.last.elapsed() < QUARANTINE);
-            let oldest = programs.iter().min_by_key(|(_, strikes)| strikes.last).map(|(id, _)| *id);
+            programs.retain(|_, faults| faults.last.elapsed() < QUARANTINE);
+            let oldest = programs.iter().min_by_key(|(_, faults)| faults.last).map(|(id, _)| *id);
             if let Some(oldest) = oldest.filter(|_| programs.len() >= MAX_PROGRAMS) {
                 programs.remove(&oldest);
             }
         }
-        let before = programs.get(&id).filter(|strikes| strikes.last.elapsed() < QUARANTINE);
-        let count = before.map_or(0, |strikes| strikes.count) + 1;
+        let before = programs.get(&id).filter(|faults| faults.last.elapsed() < QUARANTINE);
+        let count = before.map_or(0, |faults| faults.count) + 1;
         let until = Timestamp::from_micros(Timestamp::now().micros() + QUARANTINE.as_micros() as i64);
-        programs.insert(id, Strikes { count, last: Instant::now(), until, why });
+        programs.insert(id, ProgramFaults { count, last: Instant::now(), until, why });
         self.count.store(programs.len(), Relaxed);
     }
 
@@ -83,9 +83,9 @@ impl Quarantine {
             return None;
         }
         let programs = self.programs.lock();
-        let strikes = programs.get(&(key, program.digest()))?;
-        let holds = strikes.count >= STRIKES && strikes.last.elapsed() < QUARANTINE;
-        holds.then(|| Quarantined { until: strikes.until, count: strikes.count, why: strikes.why.clone() })
+        let faults = programs.get(&(key, program.digest()))?;
+        let holds = faults.count >= MOST_FAULTS && faults.last.elapsed() < QUARANTINE;
+        holds.then(|| Quarantined { until: faults.until, count: faults.count, why: faults.why.clone() })
     }
 
     /// The number of programs in quarantine.
@@ -94,7 +94,7 @@ impl Quarantine {
             return 0;
         }
         let programs = self.programs.lock();
-        programs.values().filter(|one| one.count >= STRIKES && one.last.elapsed() < QUARANTINE).count()
+        programs.values().filter(|one| one.count >= MOST_FAULTS && one.last.elapsed() < QUARANTINE).count()
     }
 }
 
@@ -116,7 +116,7 @@ mod tests {
         let program = ProgramText::script("script", "bad()");
         for count in 0..3 {
             assert!(quarantine.find(key, &program).is_none(), "{count}");
-            quarantine.strike(key, &program, format!("reason {count}"));
+            quarantine.record_fault(key, &program, format!("reason {count}"));
         }
         let found = quarantine.find(key, &program).unwrap();
         assert_eq!((found.count, found.why.as_str()), (3, "reason 2"));
@@ -132,19 +132,19 @@ mod tests {
     async fn a_quarantine_ends_after_an_hour_and_so_does_the_memory_of_single_ends() {
         let (quarantine, key) = (Quarantine::default(), WorkerKey::of_owner(Owner::Global));
         let program = ProgramText::script("script", "bad()");
-        let strike = || quarantine.strike(key, &program, String::new());
-        (0..3).for_each(|_| strike());
+        let fault = || quarantine.record_fault(key, &program, String::new());
+        (0..3).for_each(|_| fault());
         tokio::time::advance(QUARANTINE - Duration::from_millis(1)).await;
         assert!(quarantine.find(key, &program).is_some() && quarantine.len() == 1);
         tokio::time::advance(Duration::from_millis(1)).await;
         assert!(quarantine.find(key, &program).is_none() && quarantine.len() == 0);
         // It begins with the first again.
-        (0..2).for_each(|_| strike());
+        (0..2).for_each(|_| fault());
         assert!(quarantine.find(key, &program).is_none());
         tokio::time::advance(QUARANTINE).await;
-        (0..2).for_each(|_| strike());
+        (0..2).for_each(|_| fault());
         assert!(quarantine.find(key, &program).is_none());
-        strike();
+        fault();
         assert_eq!(quarantine.find(key, &program).map(|found| found.count), Some(3));
     }
 
@@ -153,8 +153,8 @@ mod tests {
         let (quarantine, key) = (Quarantine::default(), WorkerKey::of_owner(Owner::Global));
         let program = ProgramText::script("script", "sometimes()");
         for _ in 0..3 {
-            quarantine.strike(key, &program, String::new());
-            quarantine.strike(key, &program, String::new());
+            quarantine.record_fault(key, &program, String::new());
+            quarantine.record_fault(key, &program, String::new());
             quarantine.succeeded(key, &program);
         }
         assert!(quarantine.find(key, &program).is_none());

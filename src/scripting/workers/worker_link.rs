@@ -501,7 +501,7 @@ impl WorkerLink {
                 (_, Some(fault)) => {
                     // Which one of several filters it was is found when each runs alone.
                     if let [program] = &record.programs[..] {
-                        self.quarantine.strike(self.key, program, fault.to_string());
+                        self.quarantine.record_fault(self.key, program, fault.to_string());
                     }
                     LostRun::Failed(fault)
                 }

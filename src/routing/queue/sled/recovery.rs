@@ -150,7 +150,10 @@ fn read_sequences(store: &Store, queues: &mut IdMap<SinkId, Box<SinkQueue>>) -> 
                     }
                     false => GapChange::default(),
                 };
-                log::warn!("the sequence number of sink {sink} is damaged: its events are numbered from {last} on");
+                log::warn!(
+                    "the sequence number of sink {sink} is damaged: its events are numbered from {} on",
+                    last + 1
+                );
                 store.write_soon(move |batch| {
                     batch.put(sequence_key(sink), last.to_be_bytes());
                     gap.write(batch, sink);

@@ -150,7 +150,7 @@ fn explain_method(
 
 /// The reason why an event is for a sink by its patterns, or as an error the reason why it is not.
 fn match_sink(sink: &Sink, event: &Event) -> Result<String, String> {
-    if told_sink(event) == Some(sink.id) {
+    if reported_sink(event) == Some(sink.id) {
         return Err("a sink gets no reports about itself".to_owned());
     }
     let by_all = if sink.internal { Ok(()) } else { Err(", unless the sink has `internal = true`") };
@@ -163,7 +163,7 @@ fn match_method(subscription: &Subscription, kind: &EventType) -> Result<String,
 }
 
 /// The sink of which a report tells; `None` for every other event.
-fn told_sink(event: &Event) -> Option<SinkId> {
+fn reported_sink(event: &Event) -> Option<SinkId> {
     #[derive(Deserialize)]
     struct ToldSink {
         sink_id: SinkId,

@@ -84,7 +84,7 @@ fn search(services: &MethodServices, viewer: &Viewer, words: &str) -> MethodsVie
 }
 
 /// The groups of a method. One that was deleted is shown by its id: without it the method would seem to be for everybody.
-fn group_names(identity: &Identity, ids: &[GroupId]) -> Vec<GroupName> {
+fn group_names_or_ids(identity: &Identity, ids: &[GroupId]) -> Vec<GroupName> {
     let name = |id: &GroupId| match identity.group(*id) {
         Some(group) => group.name.clone(),
         None => id.to_string().parse().expect("an id is a name by its rules"),
@@ -102,7 +102,7 @@ fn view(services: &MethodServices, viewer: &Viewer, published: &PublishedMethod)
         description: definition.description.clone(),
         keywords: definition.keywords.clone(),
         scope: definition.scope.into(),
-        groups: group_names(identity, &definition.groups),
+        groups: group_names_or_ids(identity, &definition.groups),
         owner,
         mcp_tool: definition.mcp_tool,
         params_schema: published.schemas.params.clone(),

@@ -1,4 +1,4 @@
-//! The runs that wait for a seat, by the kind of worker they need. The kinds take turns.
+//! The runs that wait for a slot, by the kind of worker they need. The kinds take turns.
 
 use super::places::{PoolBounds, WorkerPlace};
 use crate::model::owner::Owner;
@@ -6,14 +6,14 @@ use std::collections::{HashMap, VecDeque};
 use tokio::sync::oneshot;
 
 /// The waiting runs, each as the sender of what it waits for.
-pub(super) struct SeatQueue<T> {
+pub(super) struct SlotQueue<T> {
     queues: HashMap<WorkerPlace, VecDeque<oneshot::Sender<T>>>,
     /// The kinds that somebody waits for, in the order of their next turn. Each is here once.
     round: VecDeque<WorkerPlace>,
     waiting: usize,
 }
 
-impl<T> SeatQueue<T> {
+impl<T> SlotQueue<T> {
     pub fn push(&mut self, place: WorkerPlace, sender: oneshot::Sender<T>) {
         let queue = self.queues.entry(place).or_default();
         if queue.is_empty() {
@@ -98,7 +98,7 @@ impl<T> SeatQueue<T> {
     }
 }
 
-impl<T> Default for SeatQueue<T> {
+impl<T> Default for SlotQueue<T> {
     fn default() -> Self {
         Self { queues: HashMap::new(), round: VecDeque::new(), waiting: 0 }
     }
@@ -115,9 +115,9 @@ mod tests {
     #[test]
     fn runs_that_wait_for_others_keep_nobody_out_and_those_without_a_caller_do_not_count() {
         let bounds = PoolBounds { queue: 8, queue_per_owner: 4, assured_per_owner: 2, ..PoolBounds::new(4, 0) };
-        let mut queue = SeatQueue::<()>::default();
+        let mut queue = SlotQueue::<()>::default();
         let mut receivers = Vec::new();
-        let mut fill = |queue: &mut SeatQueue<()>, owner: Owner| {
+        let mut fill = |queue: &mut SlotQueue<()>, owner: Owner| {
             let place = WorkerPlace { key: WorkerKey::of_owner(owner), class: WorkerClass::Script };
             let mut count = 0;
             while queue.has_room(owner, bounds) {
