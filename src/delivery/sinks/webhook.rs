@@ -133,7 +133,7 @@ impl Webhook {
         };
         let completed = match context.egress.send(owner, request).await {
             Ok(response) => interpret(&response, self.gone, &url),
-            Err(error @ EgressError::Denied { .. }) => {
+            Err(error @ EgressError::Denied { denial, .. }) if denial.is_lasting() => {
                 CompletedAttempt::failed(url.told(&error)).of_kind(FailureKind::Lasting)
             }
             Err(error) => CompletedAttempt::failed(url.told(&error)),

@@ -17,7 +17,7 @@ const REFRESH: Duration = Duration::from_secs(10);
 pub(super) struct OwnAddresses(Mutex<Option<ReadAddresses>>);
 
 struct ReadAddresses {
-    /// `None` if they cannot be read: any address may be one of them then.
+    /// `None` if they could not be read so far.
     addresses: Option<HashSet<IpAddr>>,
     /// `None` for addresses that are not read again.
     until: Option<Instant>,
@@ -30,30 +30,40 @@ impl OwnAddresses {
         Self(Mutex::new(Some(ReadAddresses { addresses: Some(addresses.into_iter().collect()), until: None })))
     }
 
-    /// True if an interface of this host has the address, or may have it because the interfaces cannot be read. An address
-    /// behind a translating router is not known here.
-    pub fn contains(&self, address: IpAddr) -> bool {
+    /// Addresses that can never be read.
+    #[cfg(test)]
+    pub fn unreadable() -> Self {
+        Self(Mutex::new(Some(ReadAddresses { addresses: None, until: None })))
+    }
+
+    /// Tells if an interface of this host has the address; `None` if the interfaces could not be read so far. An address behind
+    /// a translating router is not known here.
+    pub fn has(&self, address: IpAddr) -> Option<bool> {
         let now = Instant::now();
         let mut read = self.0.lock();
         if let Some(read) = &*read
             && read.until.is_none_or(|until| now < until)
         {
-            return read.may_have(address);
+            return read.has(address);
         }
-        let addresses = interface_addresses().inspect_err(|error| {
-            log::error!(
-                "sinks and scripts of users reach no address, because those of this host cannot be read: {error} (under \
-                 systemd, RestrictAddressFamilies= needs AF_NETLINK)"
-            );
-        });
-        let fresh = ReadAddresses { addresses: addresses.ok(), until: Some(now + REFRESH) };
-        read.insert(fresh).may_have(address)
+        let before = read.take().and_then(|read| read.addresses);
+        let addresses = match interface_addresses() {
+            Ok(addresses) => Some(addresses),
+            Err(error) => {
+                log::error!(
+                    "the addresses of this host, which sinks and scripts of users must not reach, cannot be read: {error} \
+                     (under systemd, RestrictAddressFamilies= needs AF_NETLINK)"
+                );
+                before
+            }
+        };
+        read.insert(ReadAddresses { addresses, until: Some(now + REFRESH) }).has(address)
     }
 }
 
 impl ReadAddresses {
-    fn may_have(&self, address: IpAddr) -> bool {
-        self.addresses.as_ref().is_none_or(|addresses| addresses.contains(&address))
+    fn has(&self, address: IpAddr) -> Option<bool> {
+        self.addresses.as_ref().map(|addresses| addresses.contains(&address))
     }
 }
 
@@ -103,20 +113,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_address_may_be_one_of_a_host_whose_interfaces_cannot_be_read() {
-        let unread = ReadAddresses { addresses: None, until: None };
-        assert!(OwnAddresses(Mutex::new(Some(unread))).contains(Ipv4Addr::new(192, 0, 2, 1).into()));
+    fn nothing_is_known_of_a_host_whose_interfaces_cannot_be_read() {
+        assert_eq!(OwnAddresses::unreadable().has(Ipv4Addr::LOCALHOST.into()), None);
     }
 
     #[test]
     fn the_addresses_of_all_interfaces_are_known() {
         let own = OwnAddresses::default();
-        assert!(own.contains(Ipv4Addr::LOCALHOST.into()), "the loopback interface has it");
-        assert!(!own.contains(Ipv4Addr::new(192, 0, 2, 1).into()));
+        assert_eq!(own.has(Ipv4Addr::LOCALHOST.into()), Some(true), "the loopback interface has it");
+        assert_eq!(own.has(Ipv4Addr::new(192, 0, 2, 1).into()), Some(false));
         // The address that a packet to another network would leave from; a host without a route has none.
         let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
         if socket.connect("192.0.2.1:9").is_ok() {
-            assert!(own.contains(socket.local_addr().unwrap().ip()));
+            assert_eq!(own.has(socket.local_addr().unwrap().ip()), Some(true));
         }
     }
 }

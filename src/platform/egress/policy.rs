@@ -42,6 +42,15 @@ pub enum Denial {
          make the sink global, or have `egress.allow_private` set on the server"
     )]
     OwnAddress,
+    #[error("the server cannot read its own addresses, which are closed to user-owned sinks: its log says why")]
+    OwnAddressesUnknown,
+}
+
+impl Denial {
+    /// Returns true if the same request will be refused again until somebody changes it, or a setting.
+    pub fn is_lasting(self) -> bool {
+        self != Self::OwnAddressesUnknown
+    }
 }
 
 /// Metadata services of clouds, which hand out credentials, outside the link-local ranges: Alibaba, Oracle, Azure, AWS, Google.
@@ -84,8 +93,11 @@ impl Policy {
         match (owner, &self.private) {
             (Owner::Global, _) | (Owner::User(_), Private::Everyone) => Ok(()),
             (Owner::User(_), Private::GlobalOnly) if is_private(address) => Err(Denial::Private),
-            (Owner::User(_), Private::GlobalOnly) if self.own.contains(address) => Err(Denial::OwnAddress),
-            (Owner::User(_), Private::GlobalOnly) => Ok(()),
+            (Owner::User(_), Private::GlobalOnly) => match self.own.has(address) {
+                Some(true) => Err(Denial::OwnAddress),
+                Some(false) => Ok(()),
+                None => Err(Denial::OwnAddressesUnknown),
+            },
         }
     }
 }
@@ -275,6 +287,11 @@ mod tests {
     fn the_hosts_own_addresses_are_closed_to_users_in_every_spelling() {
         let own = ["203.0.114.7".parse().unwrap(), "2606:4700::7".parse().unwrap()];
         let user = Owner::User(UserId::new());
+        for (allow_private, expected) in [(false, Err(Denial::OwnAddressesUnknown)), (true, Ok(()))] {
+            let mut policy = Policy::new(&config::EgressConfig { allow_private, ..config::EgressConfig::default() });
+            policy.own = OwnAddresses::unreadable();
+            assert_eq!(check(&policy, user, "203.0.114.8"), expected);
+        }
         for (allow_private, expected) in [(false, Err(Denial::OwnAddress)), (true, Ok(()))] {
             let mut policy = Policy::new(&config::EgressConfig { allow_private, ..config::EgressConfig::default() });
             policy.own = OwnAddresses::fixed(own);
