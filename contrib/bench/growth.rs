@@ -101,7 +101,10 @@ async fn engine(events: usize, ids: IdChoice) -> StoreSize {
             let longest_history = longest_history.clone();
             tokio::spawn(async move {
                 while emitted.fetch_add(1, Relaxed) < events {
-                    engine.accept(event(user, ids), vec![target.clone()]).await.expect("the engine accepts the event");
+                    engine
+                        .accept(event(user, ids), vec![target.clone()], None)
+                        .await
+                        .expect("the engine accepts the event");
                     longest_history.fetch_max(engine.history_bytes(), Relaxed);
                     while engine.depth(target.sink).queued > BACKLOG {
                         tokio::time::sleep(Duration::from_millis(1)).await;

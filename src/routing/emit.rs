@@ -1,7 +1,7 @@
 //! The event's way in: ingress → stamp → route → queue. The way goes on in [`crate::delivery::deliver`].
 //!
 //! Everything that raises events (the HTTP API, agents, sources, scripts, the service's own system events) goes through
-//! [`Emitter`]: one event at a time by [`Emitter::emit`], a stream of them by [`Emitter::hand_over`].
+//! [`Emitter`]: one event at a time by [`Emitter::emit`], a stream of them by [`Emitter::hand_over_in`].
 
 use crate::{
     model::{
@@ -12,7 +12,7 @@ use crate::{
     },
     routing::{
         matcher::Routes,
-        queue::{AcceptError, Engine, Receipt, RouteTarget},
+        queue::{AcceptError, Engine, EventSequence, Receipt, RouteTarget},
         route::{EventRoute, RouteFilters},
     },
 };
@@ -97,7 +97,7 @@ impl Emitter {
     ///
     /// Nothing is queued then.
     pub async fn emit(&self, new: NewEvent) -> Result<Receipt, EmitError> {
-        self.hand_over(new).await?.await
+        self.hand_over(new, None, None).await?.await
     }
 
     /// Accepts a report about a sink, as [`Emitter::emit`] does. It is not for that sink.
@@ -106,21 +106,27 @@ impl Emitter {
     ///
     /// Nothing is queued then.
     pub async fn emit_about(&self, sink: SinkId, new: NewEvent) -> Result<Receipt, EmitError> {
-        self.hand_over_except(new, Some(sink)).await?.await
+        self.hand_over(new, Some(sink), None).await?.await
     }
 
     /// Hands an event to the queue engine and returns before it is on disk; the returned future resolves to its receipt.
-    /// Events that are handed over one after the other are accepted in that order.
+    /// Events that are handed over one after the other are accepted in that order; none of them overtakes one of its sequence
+    /// for which there was no room.
     ///
     /// # Errors
     ///
     /// Fails if the event breaks a rule, or cannot be stored now; nothing is queued then. Later errors are those of the
     /// returned future.
-    pub async fn hand_over(&self, new: NewEvent) -> Result<PendingReceipt<'_>, EmitError> {
-        self.hand_over_except(new, None).await
+    pub async fn hand_over_in(&self, sequence: &EventSequence, new: NewEvent) -> Result<PendingReceipt<'_>, EmitError> {
+        self.hand_over(new, None, Some(sequence.clone())).await
     }
 
-    async fn hand_over_except(&self, new: NewEvent, except: Option<SinkId>) -> Result<PendingReceipt<'_>, EmitError> {
+    async fn hand_over(
+        &self,
+        new: NewEvent,
+        except: Option<SinkId>,
+        sequence: Option<EventSequence>,
+    ) -> Result<PendingReceipt<'_>, EmitError> {
         if new.id == Some(EventId::NIL) {
             return Err(EmitError::NilId);
         }
@@ -132,7 +138,7 @@ impl Emitter {
         let event = Arc::new(self.stamp(new));
         let targets = self.route(&event, except).await;
         let mut accepting: PendingReceipt<'_> = Box::pin(async move {
-            let accepted = self.engine.accept(event, targets).await;
+            let accepted = self.engine.accept(event, targets, sequence).await;
             drop(permit);
             Ok(accepted?)
         });

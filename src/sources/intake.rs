@@ -25,7 +25,7 @@ use crate::{
     platform::{metrics::Metrics, secret_keys::UnsealError, store::StoreError, value_reader::read_value},
     routing::{
         emit::{EmitError, Emitter, NewEvent},
-        queue::AcceptError,
+        queue::{AcceptError, EventSequence},
     },
     scripting::workers::{LuaWorkers, Quarantined},
 };
@@ -267,7 +267,7 @@ impl SourceIntake {
     /// Emits the events in order, and returns once all are on disk.
     async fn emit(&self, source: &Source, events: Vec<SourceEvent>) -> Result<Vec<EventId>, IntakeError> {
         let (user_id, actor) = self.raiser(source.owner)?;
-        let mut pending = Vec::with_capacity(events.len());
+        let (sequence, mut pending) = (EventSequence::default(), Vec::with_capacity(events.len()));
         for SourceEvent { kind, payload, id } in events {
             let event = NewEvent {
                 id,
@@ -279,7 +279,7 @@ impl SourceIntake {
                 actor: actor.clone(),
                 payload,
             };
-            pending.push((id, self.emitter.hand_over(event).await));
+            pending.push((id, self.emitter.hand_over_in(&sequence, event).await));
         }
         let mut stored = Vec::with_capacity(pending.len());
         let mut failure = None;

@@ -20,7 +20,14 @@ use crate::{
     },
 };
 use async_trait::async_trait;
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 /// A sink that an event is routed to. The name is stored with the event, for when the sink is deleted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,6 +93,21 @@ pub struct QueueHead {
     pub follows_dead_letter: bool,
 }
 
+/// Events that one sender hands over in order, without waiting for each. Once one of them is refused for want of room, those
+/// behind it are refused too, so that none overtakes it.
+#[derive(Clone, Debug, Default)]
+pub struct EventSequence(Arc<AtomicBool>);
+
+impl EventSequence {
+    pub fn is_broken(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub fn break_off(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Selects dead letters to deliver again.
 #[derive(Clone, Debug)]
 pub enum DeadLetterFilter {
@@ -149,8 +171,14 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Stores the event and queues it for each target, all or nothing.
     ///
-    /// Its place among other events is decided when the future is first polled.
-    async fn accept(&self, event: Arc<Event>, targets: Vec<RouteTarget>) -> Result<Receipt, AcceptError>;
+    /// Its place among other events is decided when the future is first polled. With a sequence, the event is refused as
+    /// [`AcceptError::UndeliveredFull`] if one before it in the sequence was.
+    async fn accept(
+        &self,
+        event: Arc<Event>,
+        targets: Vec<RouteTarget>,
+        sequence: Option<EventSequence>,
+    ) -> Result<Receipt, AcceptError>;
 
     /// Returns the state of the head of the sink's queue, without its event; `None` if the queue is empty.
     fn queue_head(&self, sink: SinkId) -> Option<QueueHead>;

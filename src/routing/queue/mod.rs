@@ -22,8 +22,8 @@ mod tests;
 
 pub use crate::model::delivery::{Attempt, AttemptOutcome, DeadLetter, Delivery, DeliveryState};
 pub use engine::{
-    AcceptError, Acceptance, BurstEnd, DeadLetterFilter, Engine, QueueDepth, QueueHead, Receipt, Redelivered,
-    Retention, RouteTarget,
+    AcceptError, Acceptance, BurstEnd, DeadLetterFilter, Engine, EventSequence, QueueDepth, QueueHead, Receipt,
+    Redelivered, Retention, RouteTarget,
 };
 pub use history::{AttemptFilter, HistoryFilter, HistoryPage, HistoryPosition, Record};
 pub use replay::{NewReplay, ReplayError, ReplayStep, RunningReplay};

@@ -19,7 +19,7 @@ use crate::{
     platform::store::StoreError,
     routing::{
         emit::{EmitError, NewEvent, PendingReceipt},
-        queue::AcceptError,
+        queue::{AcceptError, EventSequence},
     },
 };
 use futures_util::FutureExt;
@@ -73,19 +73,20 @@ enum NotStored {
 struct AwaitedEvent(Mutex<Option<(EventId, Instant)>>);
 
 impl AwaitedEvent {
-    /// Waits for this event, unless an earlier one is awaited.
-    fn set(&self, id: EventId) {
-        self.0.lock().get_or_insert_with(|| (id, Instant::now()));
+    /// Waits for this event, unless an earlier one is awaited. Returns whether the wait begins.
+    fn begin(&self, id: EventId) -> bool {
+        let mut awaited = self.0.lock();
+        let begins = awaited.is_none();
+        awaited.get_or_insert_with(|| (id, Instant::now()));
+        begins
     }
 
-    /// Stops waiting for this event.
-    fn clear(&self, id: EventId) {
-        self.0.lock().take_if(|(awaited, _)| *awaited == id);
+    /// Stops waiting for this event. Returns whether it was awaited.
+    fn end(&self, id: EventId) -> bool {
+        self.0.lock().take_if(|(awaited, _)| *awaited == id).is_some()
     }
 
-    /// Returns whether an event may be stored: the awaited one, and any while none is awaited.
-    fn admits(&self, id: EventId) -> bool {
-        self.clear(id);
+    fn is_none(&self) -> bool {
         self.0.lock().is_none()
     }
 
@@ -108,15 +109,23 @@ impl AgentHub {
         let awaited = AwaitedEvent::default();
         let awaited = &awaited;
         let handing_over = async move {
+            let mut sequence = EventSequence::default();
             while let Some(event) = events.recv().await {
                 let id = event.id;
-                let outcome = if awaited.admits(id) {
-                    self.hand_over(caller, link.space(), event).await
+                if awaited.end(id) {
+                    // Events of the old one that are still under way stay behind this one.
+                    sequence = EventSequence::default();
+                }
+                let outcome = if awaited.is_none() {
+                    self.hand_over(caller, link.space(), event, &sequence).await
                 } else if awaited.is_overdue() {
                     Err(NotStored::Unavailable("the agent did not send an unconfirmed event again".to_owned()))
                 } else {
                     continue;
                 };
+                if let Err(NotStored::NoRoom(reason)) = &outcome {
+                    wait_for(awaited, id, link, reason);
+                }
                 let is_last = matches!(outcome, Err(NotStored::Unavailable(_)));
                 if storing.send(StoringEvent { id, outcome }).await.is_err() || is_last {
                     return;
@@ -136,6 +145,7 @@ impl AgentHub {
         caller: &Caller,
         space_id: SpaceId,
         event: IncomingEvent,
+        sequence: &EventSequence,
     ) -> Result<PendingReceipt<'_>, NotStored> {
         let IncomingEvent { id, kind, payload, raised_at } = event;
         let kind = EventType::custom(&kind).map_err(|error| NotStored::Refused(format!("`type`: {error}")))?;
@@ -147,7 +157,14 @@ impl AgentHub {
         // A link lives long, and its owner may have been renamed since.
         let actor = deps.identity.user(user_id).map_or_else(|| caller.actor(), |user| user.agent_actor());
         let event = NewEvent { id: Some(id), raised_at, kind, space_id, space, user_id, actor, payload };
-        Ok(deps.emitter.hand_over(event).await?)
+        Ok(deps.emitter.hand_over_in(sequence, event).await?)
+    }
+}
+
+/// Waits until the agent sends an event again for which there was no room.
+fn wait_for(awaited: &AwaitedEvent, id: EventId, link: &AgentLink, reason: &str) {
+    if awaited.begin(id) {
+        log::warn!("the events of space {} wait at its agent: {reason}", link.space());
     }
 }
 
@@ -175,8 +192,7 @@ async fn confirm(
             Ok(()) => Some(EventReceipt::Stored),
             Err(NotStored::Refused(reason)) => Some(EventReceipt::Refused(reason)),
             Err(NotStored::NoRoom(reason)) => {
-                log::warn!("the events of space {} wait at its agent: {reason}", link.space());
-                awaited.set(id);
+                wait_for(awaited, id, link, &reason);
                 None
             }
             Err(NotStored::Unavailable(reason)) => {
@@ -187,7 +203,7 @@ async fn confirm(
             }
         };
         if let Some(receipt) = receipt {
-            awaited.clear(id);
+            awaited.end(id);
             group.push(EventConfirmation { id, receipt });
         }
         next = match storing.try_recv() {

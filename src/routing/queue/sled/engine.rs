@@ -19,12 +19,12 @@ use crate::{
     platform::{
         audit::{Audit, AuditEntry},
         metrics::Metrics,
-        store::{Store, StoreError, keys},
+        store::{Batch, Store, StoreError, keys},
     },
     routing::queue::{
-        AcceptError, Acceptance, BurstEnd, DeadLetter, DeadLetterFilter, Engine, HistoryFilter, HistoryPage, NewReplay,
-        PendingDelivery, QueueDepth, QueueHead, Receipt, Record, Redelivered, ReplayError, ReplayStep, Retention,
-        RouteTarget, RunningReplay, SettledAttempt,
+        AcceptError, Acceptance, BurstEnd, DeadLetter, DeadLetterFilter, Engine, EventSequence, HistoryFilter,
+        HistoryPage, NewReplay, PendingDelivery, QueueDepth, QueueHead, Receipt, Record, Redelivered, ReplayError,
+        ReplayStep, Retention, RouteTarget, RunningReplay, SettledAttempt,
     },
 };
 use async_trait::async_trait;
@@ -128,12 +128,27 @@ impl Engine for SledEngine {
         Ok(queued)
     }
 
-    async fn accept(&self, event: Arc<Event>, targets: Vec<RouteTarget>) -> Result<Receipt, AcceptError> {
+    async fn accept(
+        &self,
+        event: Arc<Event>,
+        targets: Vec<RouteTarget>,
+        sequence: Option<EventSequence>,
+    ) -> Result<Receipt, AcceptError> {
         self.0.store.check_room()?;
         let encoded = EventRow::encode_event(&event);
         let (state, after) = (self.0.clone(), self.0.clone());
         let stamped = event.clone();
-        let accepted = self.0.store.write_then(move |batch| state.accept(batch, &stamped, encoded, targets), {
+        let accept = move |batch: &mut Batch<'_>| {
+            if sequence.as_ref().is_some_and(EventSequence::is_broken) {
+                return AcceptResult::UndeliveredFull;
+            }
+            let result = state.accept(batch, &stamped, encoded, targets);
+            if let (AcceptResult::UndeliveredFull, Some(sequence)) = (&result, sequence) {
+                sequence.break_off();
+            }
+            result
+        };
+        let accepted = self.0.store.write_then(accept, {
             let event = event.clone();
             move |result| after.publish_accepted(&event, result)
         });

@@ -35,6 +35,8 @@ pub(super) enum Deletable {
     Settled,
     /// Settled ones, and then those that only dead letters hold.
     Dead,
+    /// Those alone that only dead letters held when they were looked at.
+    KnownDead,
 }
 
 impl OwnerIndex {
@@ -68,8 +70,10 @@ impl OwnerIndex {
     /// Returns the user with the largest history among those who have events to look at.
     pub fn largest(&self, deletable: Deletable) -> Option<UserId> {
         let users = self.0.lock();
-        let candidates = users.iter().filter(|(_, events)| {
-            !events.unchecked.is_empty() || deletable == Deletable::Dead && !events.dead.is_empty()
+        let candidates = users.iter().filter(|(_, events)| match deletable {
+            Deletable::Settled => !events.unchecked.is_empty(),
+            Deletable::Dead => !events.unchecked.is_empty() || !events.dead.is_empty(),
+            Deletable::KnownDead => !events.dead.is_empty(),
         });
         candidates.max_by_key(|(_, events)| events.bytes).map(|(user, _)| *user)
     }
@@ -79,10 +83,11 @@ impl OwnerIndex {
     pub fn take(&self, user: UserId, deletable: Deletable) -> Option<(Timestamp, Deletable)> {
         let mut users = self.0.lock();
         let events = users.get_mut(&user)?;
-        let (at, found) = match events.unchecked.pop_front() {
+        let settled = if deletable == Deletable::KnownDead { None } else { events.unchecked.pop_front() };
+        let (at, found) = match settled {
             Some(at) => (at, Deletable::Settled),
-            None if deletable == Deletable::Dead => (events.dead.pop_first()?, Deletable::Dead),
-            None => return None,
+            None if deletable == Deletable::Settled => return None,
+            None => (events.dead.pop_first()?, Deletable::KnownDead),
         };
         Some((Timestamp::from_micros(at), found))
     }

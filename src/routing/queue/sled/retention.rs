@@ -117,10 +117,15 @@ impl QueueState {
         let (history, counters) = (&self.history, &self.history.counters);
         let (limit, dead_letter_limit) = (counters.limit.load(Relaxed), counters.dead_letter_limit.load(Relaxed));
         let (mut count, mut letters) = (DeletedCount::default(), DeletedLetters::default());
-        let (mut largest, mut surplus) = (None, 0);
+        let (mut largest, mut surplus, mut reached_newest) = (None, 0, false);
         while count.looked_at < events && history.bytes() > limit - surplus {
             let letters_go = history.bytes() > dead_letter_limit - surplus;
-            let deletable = if letters_go { Deletable::Dead } else { Deletable::Settled };
+            let deletable = match (letters_go, reached_newest) {
+                (true, false) => Deletable::Dead,
+                (true, true) => Deletable::KnownDead,
+                (false, false) => Deletable::Settled,
+                (false, true) => break,
+            };
             let Some(user) = largest.take().or_else(|| history.owners.largest(deletable)) else { break };
             let Some((accepted_at, found)) = history.owners.take(user, deletable) else { continue };
             largest = Some(user);
@@ -128,7 +133,8 @@ impl QueueState {
             let Some(at) = History::event_at(batch, accepted_at)? else {
                 // It was accepted in this group of writes, and its key cannot be found yet.
                 history.owners.put_back(user, accepted_at, None);
-                break;
+                (largest, reached_newest) = (None, true);
+                continue;
             };
             let mut result = history.delete_settled(batch, at)?;
             if let DeleteResult::Dead(dead) = &result {

@@ -28,7 +28,7 @@ impl EngineFixture {
         let data = format!("{{\"x\":\"{}\"}}", "x".repeat(100 << 10));
         event.data = serde_json::value::RawValue::from_string(data).unwrap();
         let targets = (0..2).filter(|n| mask & 1 << n != 0).map(|n| self.target(n)).collect();
-        Ok(self.engine.accept(Arc::new(event), targets).await?.event.id)
+        Ok(self.engine.accept(Arc::new(event), targets, None).await?.event.id)
     }
 
     fn has(&self, id: EventId) -> bool {
@@ -191,6 +191,29 @@ async fn dead_letters_go_after_all_settled_events_of_their_user() {
     fixture.engine.prune(retention).await.unwrap();
     assert!(fixture.has(dead));
     assert_eq!(fixture.engine.depth(fixture.sinks[0]).dead, 1);
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn dead_letters_go_while_every_other_event_is_being_written() {
+    let fixture = EngineFixture::new().await;
+    let small = Retention { keep: WEEK, bytes: 250 << 10, dead_letter_bytes: 250 << 10 };
+    for _ in 0..3 {
+        fixture.push_large(0b01).await;
+        fixture.settle(0, AttemptEnding::Dead).await;
+    }
+    fixture.store.write(|_| ()).await.unwrap();
+    fixture.engine.prune(small).await.unwrap();
+    let mut most = 0;
+    for _ in 0..10 {
+        // One group of writes: each event finds those before it unwritten.
+        let events = (0..4).map(|_| fixture.push_large(0));
+        futures_util::future::join_all(events).await;
+        most = most.max(fixture.engine.history_bytes());
+    }
+    fixture.engine.prune(small).await.unwrap();
+    assert!(fixture.engine.history_bytes() <= 250 << 10, "{} bytes", fixture.engine.history_bytes());
+    assert!(most < 1 << 20, "{most} bytes");
     fixture.end().await;
 }
 
