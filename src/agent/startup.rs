@@ -66,7 +66,9 @@ async fn register_built(agent: &Arc<AgentState>, built: &BuiltRegistration, last
     match agent.registrar.register_built(built, None, RegisterCause::Startup).await {
         Ok(methods) => log::info!("registered {} methods of the startup script", methods.len()),
         Err(error) => {
-            agent.registrar.note_refusal(&error);
+            if let RegisterError::Refused { server, reason, .. } = &error {
+                agent.registrar.note_refusal(Some(server), reason);
+            }
             log_once(&format!("the methods of the startup script are not registered: {error}"), last_error);
         }
     }
@@ -94,8 +96,11 @@ async fn register_file(agent: &Arc<AgentState>, file: &Path, last_error: &mut Op
         }
         // The reason may go by itself, such as the method of another space: `retry_pending` tries again.
         Err(error @ (SetupError::Register(RegisterError::Refused { .. }) | SetupError::Refused(_))) => {
-            if let SetupError::Register(refused) = &error {
-                agent.registrar.note_refusal(refused);
+            match &error {
+                SetupError::Register(RegisterError::Refused { server, reason, .. }) => {
+                    agent.registrar.note_refusal(Some(server), reason);
+                }
+                error => agent.registrar.note_refusal(None, &error.to_string()),
             }
             log_once(&format!("the methods file is not registered, and is tried again: {error}"), last_error);
             agent.registrar.put_back(PendingRegistration::File(file.to_owned()));

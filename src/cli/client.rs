@@ -291,7 +291,7 @@ impl Client {
             Failure::Usage(format!("the token from {} has characters no token has: set it anew", self.access.source))
         })?;
         self.http.send(request).map_err(|error| match error.kind() {
-            ErrorKind::ProtocolViolation | ErrorKind::Io => no_answer(self.server(), error.kind()),
+            ErrorKind::ProtocolViolation | ErrorKind::Io | ErrorKind::Timeout => no_answer(self.server(), error.kind()),
             kind => unreachable(self.server(), kind),
         })
     }

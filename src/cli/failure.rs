@@ -15,7 +15,7 @@ pub enum Failure {
         server: String,
         why: String,
     },
-    /// The connection to the server or the agent broke after the request was sent.
+    /// The connection to the server or the agent broke, or its answer took too long, after the request was sent.
     NoAnswer {
         server: String,
         why: String,
@@ -172,8 +172,7 @@ impl fmt::Display for Failure {
             ),
             Self::NoAnswer { server, why } => write!(
                 f,
-                "the connection to {server} broke before its answer ({why}): the request may have taken effect; look before \
-                 you repeat it"
+                "no answer came from {server} ({why}): the request may have taken effect; look before you repeat it"
             ),
             Self::NoAgent { agent, why } => write!(
                 f,

@@ -176,6 +176,7 @@ fn serve(config: Config) -> Result<(), StartupError> {
     });
     // The daemon has ended. Threads still at work have no result to give.
     runtime.shutdown_timeout(THREAD_GRACE);
+    process_group::kill_all();
     served
 }
 

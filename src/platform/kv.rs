@@ -355,14 +355,17 @@ impl KvChange<'_, '_> {
             return Err(refusal);
         }
         let taken = self.taken()?;
+        if new > taken.unwrap_or(0) {
+            self.store.check_room()?;
+        }
         self.count.keys += usize::from(taken.is_none());
         self.count.bytes = (self.count.bytes + new).saturating_sub(taken.unwrap_or(0));
         self.batch.put(self.key.clone(), value);
         Ok(())
     }
 
-    /// The limit that a key and value of `new` bytes would pass, in place of one of `taken` bytes, or the want of room on the
-    /// disk. A smaller value is never refused.
+    /// The limit that a key and value of `new` bytes would pass, in place of one of `taken` bytes. A smaller value is never
+    /// refused.
     fn refusal(&self, taken: Option<u64>, new: u64) -> Option<KvError> {
         if taken.is_none() && self.count.keys >= MAX_KEYS {
             return Some(KvError::TooManyKeys);
@@ -372,7 +375,7 @@ impl KvChange<'_, '_> {
         if grows && bytes > self.max_bytes {
             return Some(KvError::TooManyBytes(self.max_bytes));
         }
-        self.store.check_room().err().filter(|_| grows).map(KvError::Store)
+        None
     }
 
     fn delete(&mut self) -> Result<(), StoreError> {

@@ -2,7 +2,7 @@
 //!
 //! A [`ProcessGroup`] that is dropped is killed, unless it is known to be gone or was [released](ProcessGroup::release).
 //! If this process is killed itself, the kernel kills a child that was started with [`OnParentDeath::Kill`] (on Linux),
-//! but not the child's descendants; a process that ends by itself kills them too, by [`kill_all`]. The child's stdin ends
+//! but not the child's descendants; a command that ends kills them too, by [`kill_all`]. The child's stdin ends
 //! in any case. A process that is to outlive this one is started by [`spawn_detached`] instead.
 
 use super::file_mode;
@@ -219,7 +219,7 @@ pub fn kill_all() {
         }
     }
     for id in &*GROUPS_TO_KILL.lock() {
-        // SAFETY: the call takes two numbers. An id is removed before it can be reused.
+        // SAFETY: the call takes two numbers. An id is reused at the earliest after its group was polled, and removed then.
         unsafe { libc::kill(-id, libc::SIGKILL) };
     }
 }

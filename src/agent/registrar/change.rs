@@ -259,11 +259,12 @@ impl Registrar {
         self.pending.lock().take()
     }
 
-    /// Shows the refusal of a registration that is tried again, at the link of the server that refused it.
-    pub fn note_refusal(&self, error: &RegisterError) {
-        if let RegisterError::Refused { server, reason, .. } = error {
-            for link in self.links.up().iter().filter(|link| link.server.to_string() == *server) {
-                link.set_refusal(Some(reason.clone()));
+    /// Shows the refusal of a registration that is tried again, at the link of the server that refused it, or at all if the
+    /// server is not known.
+    pub fn note_refusal(&self, server: Option<&str>, reason: &str) {
+        for link in self.links.up() {
+            if server.is_none_or(|server| link.server.to_string() == server) {
+                link.set_refusal(Some(reason.to_owned()));
             }
         }
     }

@@ -74,14 +74,14 @@ async fn a_call_to_a_serial_server_has_time_for_the_turns_of_those_before_it() {
     (request.mode, request.timeout) = (ServerMode::Serial, Duration::from_secs(3));
     registry.register(request).unwrap();
     let provider = registry.0.state.read().owners[&user(1)].by_name["x"].providers[0].clone();
-    assert_eq!(provider.reply_limit(), Duration::from_secs(6 + 10));
+    assert_eq!(provider.reply_limit(), Duration::from_secs(2 * (6 + 10)));
     let link = space.link.clone();
     let _waiting = tokio::spawn(async move {
         let call = AgentCall { generation: 1, local_name: "x", params: None };
         link.call(call, Duration::from_secs(60)).await
     });
     tokio::task::yield_now().await;
-    assert_eq!(provider.reply_limit(), Duration::from_secs(12 + 10));
+    assert_eq!(provider.reply_limit(), Duration::from_secs(3 * (6 + 10)));
 }
 
 #[test]

@@ -89,15 +89,15 @@ impl Provider {
         self.server.timeout
     }
 
-    /// Time in which the agent must reply. A call to a serial method server waits for its turn behind all that are under way
-    /// at the agent, each of which the agent ends after twice the timeout, with a restart of the program.
+    /// Time in which the agent must reply. A call to a serial method server waits for its turn behind all that are under way,
+    /// and one that nobody waits for any more. The agent ends each after twice the timeout, with a restart of the program.
     pub fn reply_limit(&self) -> Duration {
         let RegisteredServer { timeout, mode, link, .. } = &*self.server;
         match mode {
             ServerMode::Concurrent => *timeout,
             ServerMode::Serial => {
-                let turns = u32::try_from(link.calls_under_way()).unwrap_or(u32::MAX).saturating_add(1);
-                timeout.saturating_mul(2).saturating_mul(turns).saturating_add(RESTART_TIME)
+                let turns = u32::try_from(link.calls_under_way()).unwrap_or(u32::MAX).saturating_add(2);
+                timeout.saturating_mul(2).saturating_add(RESTART_TIME).saturating_mul(turns)
             }
         }
     }

@@ -183,7 +183,10 @@ pub fn inspect(
     }
     (inspection.lost_pages, inspection.stale_pages) = (read.lost_pages, read.stale_pages);
     if let Some(missing) = check::missing_groups(commit, &journal, noted) {
-        inspection.lost_writes = missing.count;
+        // With lost or old pages the number of the last write is not known.
+        if inspection.lost_pages + inspection.stale_pages == 0 && commit.number > 0 {
+            inspection.lost_writes = missing.count;
+        }
         inspection.add_damage(missing.reason);
     // Format 1 had no digest.
     } else if found > 1

@@ -186,7 +186,8 @@ pub fn compact_offline(directory: &Path, progress: &mut RewriteProgress<'_>) -> 
 pub fn lock_to_read(directory: &Path) -> Result<(PathBuf, Option<File>), StoreOpenError> {
     let path = find_database(directory)?;
     match File::open(lock_file(directory)) {
-        Ok(file) => Ok((path, Some(take_lock(file, directory)?))),
+        // A shared lock needs no file that can be written, on any file system.
+        Ok(file) => Ok((path, Some(take_lock(file, directory, File::try_lock_shared)?))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok((path, None)),
         Err(source) => Err(StoreOpenError::Directory { path: directory.to_owned(), source }),
     }
@@ -210,14 +211,18 @@ pub fn lock_file(directory: &Path) -> PathBuf {
 /// Takes the lock of a data directory, which is held for as long as the file is open.
 pub fn lock(directory: &Path) -> Result<File, StoreOpenError> {
     let failed = |source| StoreOpenError::Directory { path: directory.to_owned(), source };
-    take_lock(File::create(lock_file(directory)).map_err(failed)?, directory)
+    take_lock(File::create(lock_file(directory)).map_err(failed)?, directory, File::try_lock)
 }
 
-fn take_lock(lock: File, directory: &Path) -> Result<File, StoreOpenError> {
+fn take_lock(
+    lock: File,
+    directory: &Path,
+    try_lock: fn(&File) -> Result<(), TryLockError>,
+) -> Result<File, StoreOpenError> {
     let failed = |source| StoreOpenError::Directory { path: directory.to_owned(), source };
     let began = Instant::now();
     loop {
-        match lock.try_lock() {
+        match try_lock(&lock) {
             Ok(()) => return Ok(lock),
             Err(TryLockError::WouldBlock) if began.elapsed() < LOCK_TIMEOUT => std::thread::sleep(LOCK_INTERVAL),
             Err(TryLockError::WouldBlock) => return Err(StoreOpenError::InUse(directory.to_owned())),
