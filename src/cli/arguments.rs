@@ -17,6 +17,9 @@ use std::{
     time::Duration,
 };
 
+/// The spelling of `-` after the normalisation of the command line.
+pub const STDIN: &str = "@-";
+
 /// The source of a payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PayloadSource {
@@ -32,7 +35,7 @@ impl PayloadSource {
     pub fn of_argument(argument: Option<&str>) -> Self {
         match argument {
             None => Self::Unspecified,
-            Some("-" | "@-") => Self::Stdin,
+            Some("-" | STDIN) => Self::Stdin,
             Some(text) => match text.strip_prefix('@') {
                 Some(path) => Self::File(path.into()),
                 None => Self::Given(text.to_owned()),

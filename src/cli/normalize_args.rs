@@ -3,7 +3,7 @@
 //! `--name=value` becomes two words, `help` and `-h` become `--help`, `-` becomes `@-`, and `svc event
 //! TYPE` becomes `svc event emit TYPE`, and `svc backup FILE` becomes `svc backup create FILE`. Words after the file of `svc run` are its arguments, and stay as they are.
 
-use super::{backup::BackupSubcommand, event::EventSubcommand, failure::Failure};
+use super::{arguments::STDIN, backup::BackupSubcommand, event::EventSubcommand, failure::Failure};
 use argh::SubCommands as _;
 use std::ffi::OsString;
 
@@ -27,7 +27,7 @@ pub fn normalize(typed: impl IntoIterator<Item = OsString>) -> Result<Vec<String
             "--help" | "-h" => help = true,
             // Also as the second word: an event of type `help` needs `svc event emit help`.
             "help" if words.len() <= 1 => help = true,
-            "-" => words.push("@-".to_owned()),
+            "-" => words.push(STDIN.to_owned()),
             _ => match word.split_once('=') {
                 Some((flag, value)) if flag.starts_with("--") => words.extend([flag.to_owned(), value.to_owned()]),
                 _ => words.push(word),

@@ -4,7 +4,7 @@
 //! behind is deleted by the next. The file holds secrets and may be in a folder that others can write to, so it is always a
 //! new one: never a link, and never a file that another process has open.
 
-use super::failure::Failure;
+use super::{arguments::STDIN, failure::Failure};
 use std::{
     fs::{File, TryLockError},
     io,
@@ -22,9 +22,6 @@ pub enum Overwrite {
     Refuse,
     Replace,
 }
-
-/// The spelling that `-` has after the normalisation of the command line.
-const STDIN: &str = "@-";
 
 /// A file that is being written. Dropping it deletes it.
 pub struct PartialFile {

@@ -6,6 +6,7 @@ use super::{
     chunked::{self, Framed, Value},
     commit_mark::Commit,
     digest::Digest,
+    directory_lock::lock_to_read,
     format,
     format1::{self, CurrentRow, EventTimes},
     journal::JournalEnd,
@@ -111,7 +112,8 @@ pub fn inspect(
     directory: &Path,
     mut visit: impl FnMut(&mut Inspection, &[u8], &[u8]) -> io::Result<()>,
 ) -> Result<Inspection, StoreOpenError> {
-    let (place, _lock) = open::lock_to_read(directory)?;
+    let place = open::find_database(directory)?;
+    let _lock = lock_to_read(directory)?;
     let present = replacement::present(directory);
     let present = present.map_err(|source| StoreOpenError::Directory { path: place.clone(), source })?;
     let path = present.unwrap_or(place);

@@ -16,7 +16,7 @@
 //! | the journal's files | [`journal`], [`journal_record`], [`journal_file`] |
 //! | rows in sled | [`block_tree`], [`block_changes`], [`row_block`], [`chunked`], [`frame`], [`compression`], [`sled_sync`] |
 //! | a read | [`handle`], [`scan`], [`table`]; of the whole store at one moment, [`snapshot_read`], [`snapshot_slot`] |
-//! | opening a data directory | [`open`], [`private_directory`], [`format`](self::format), [`check`], [`digest`], [`database`] |
+//! | opening a data directory | [`open`], [`private_directory`], [`directory_lock`], [`format`](self::format), [`check`], [`digest`], [`database`] |
 //! | another database in place of the present one | [`rewrite`], [`format1`], [`new_database`], [`replacement`] |
 //! | without a server | [`inspect`], [`log_file`], [`offline`], [`restore_marker`] |
 //! | the room on disk | [`room`], [`disk`] |
@@ -31,6 +31,7 @@ mod commit_mark;
 mod compression;
 mod database;
 mod digest;
+mod directory_lock;
 mod disk;
 mod error;
 mod format;

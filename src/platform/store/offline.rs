@@ -1,7 +1,9 @@
 //! Work on a data directory that no server uses: replacing its database by a restored one.
 
 use super::{
-    FinishedDatabase, NewDatabase, Previous, StoreOpenError, database, open, private_directory::private_directory,
+    FinishedDatabase, NewDatabase, Previous, StoreOpenError, database,
+    directory_lock::{lock, lock_file},
+    private_directory::private_directory,
     replacement, restore_marker,
 };
 use std::{
@@ -26,13 +28,13 @@ impl OfflineDirectory {
     pub fn create(path: &Path) -> Result<Self, StoreOpenError> {
         let was_created = !path.exists();
         private_directory(path)?;
-        Ok(Self { path: path.to_owned(), was_created, _lock: open::lock(path)? })
+        Ok(Self { path: path.to_owned(), was_created, _lock: lock(path)? })
     }
 
     /// Deletes the directory if it was made for this and nothing came of it.
     pub fn delete_if_created(self) {
         if self.was_created && !self.has_unfinished_restore() {
-            let _ = std::fs::remove_file(open::lock_file(&self.path));
+            let _ = std::fs::remove_file(lock_file(&self.path));
             let _ = std::fs::remove_dir(&self.path);
         }
     }

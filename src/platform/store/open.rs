@@ -8,7 +8,9 @@ use super::{
     buffered_tree::BufferedTree,
     check::{self, DatabaseState},
     commit_mark::{self, CommitMark},
-    database, disk, format,
+    database,
+    directory_lock::lock,
+    disk, format,
     journal::{self, Journal},
     new_database::NewDatabase,
     private_directory::{check_owner, private_directory},
@@ -19,17 +21,10 @@ use super::{
     writer::GroupLog,
 };
 use std::{
-    fs::{File, TryLockError},
-    io,
+    fs::File,
     path::{Path, PathBuf},
     sync::Arc,
-    time::{Duration, Instant},
 };
-
-/// Time for which the directory's lock is waited for. A process that has just closed it may have been starting a child,
-/// which holds a copy of the lock until it runs its program.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
-const LOCK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A database smaller than this is not worth compacting at start.
 const COMPACT_FROM: u64 = 32 << 20;
@@ -177,58 +172,17 @@ pub fn compact_offline(directory: &Path, progress: &mut RewriteProgress<'_>) -> 
     rewrite::compact(directory, progress)
 }
 
-/// Takes the lock of a data directory that has a database, to read it, and returns the database's folder with it. Nothing
-/// is written: a directory without a lock file has had no server, and may be one that cannot be written.
+/// The folder of the database, which may have been moved aside by a replacement that was broken off.
 ///
 /// # Errors
 ///
-/// [`StoreOpenError::NoDatabase`] without a database, and [`StoreOpenError::InUse`] while a server uses it.
-pub fn lock_to_read(directory: &Path) -> Result<(PathBuf, Option<File>), StoreOpenError> {
-    let path = find_database(directory)?;
-    match File::open(lock_file(directory)) {
-        // A shared lock needs no file that can be written, on any file system.
-        Ok(file) => Ok((path, Some(take_lock(file, directory, File::try_lock_shared)?))),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok((path, None)),
-        Err(source) => Err(StoreOpenError::Directory { path: directory.to_owned(), source }),
-    }
-}
-
-/// The folder of the database, which may have been moved aside by a replacement that was broken off. A mistyped path creates
-/// nothing.
-fn find_database(directory: &Path) -> Result<PathBuf, StoreOpenError> {
+/// [`StoreOpenError::NoDatabase`] without one, so that a mistyped path creates nothing.
+pub fn find_database(directory: &Path) -> Result<PathBuf, StoreOpenError> {
     let path = database::path(directory);
     if !path.exists() && !replacement::replaced(directory).exists() {
         return Err(StoreOpenError::NoDatabase(directory.to_owned()));
     }
     Ok(path)
-}
-
-/// The file whose lock is that of a data directory.
-pub fn lock_file(directory: &Path) -> PathBuf {
-    directory.join("lock")
-}
-
-/// Takes the lock of a data directory, which is held for as long as the file is open.
-pub fn lock(directory: &Path) -> Result<File, StoreOpenError> {
-    let failed = |source| StoreOpenError::Directory { path: directory.to_owned(), source };
-    take_lock(File::create(lock_file(directory)).map_err(failed)?, directory, File::try_lock)
-}
-
-fn take_lock(
-    lock: File,
-    directory: &Path,
-    try_lock: fn(&File) -> Result<(), TryLockError>,
-) -> Result<File, StoreOpenError> {
-    let failed = |source| StoreOpenError::Directory { path: directory.to_owned(), source };
-    let began = Instant::now();
-    loop {
-        match try_lock(&lock) {
-            Ok(()) => return Ok(lock),
-            Err(TryLockError::WouldBlock) if began.elapsed() < LOCK_TIMEOUT => std::thread::sleep(LOCK_INTERVAL),
-            Err(TryLockError::WouldBlock) => return Err(StoreOpenError::InUse(directory.to_owned())),
-            Err(TryLockError::Error(source)) => return Err(failed(source)),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -240,7 +194,7 @@ mod tests {
         journal_record, keys,
         test_support::{files, noise},
     };
-    use std::collections::BTreeMap;
+    use std::{collections::BTreeMap, time::Duration};
     use tempfile::TempDir;
 
     fn open(directory: &Path) -> Result<Store, StoreOpenError> {

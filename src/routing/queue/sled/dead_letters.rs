@@ -56,12 +56,18 @@ impl QueueState {
     /// Returns the sink's dead letters after the given sequence number, oldest first. A damaged letter is left out.
     pub fn dead_letters(&self, sink: SinkId, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
         let range = dead_key(sink, after.saturating_add(1))..dead_key(sink, u64::MAX);
-        let letters = self.store.keys(range).map(|key| {
-            let key = key?;
-            self.store.get(&key)?.map(|value| decode(&key, &value)).transpose()
+        let letters = self.store.keys(range).map(|key| match undamaged(key)? {
+            // A letter that is deleted between the two reads is absent.
+            Some(key) => self.dead_letter(&key),
+            None => Ok(None),
         });
-        // A letter that is deleted between the two reads is absent.
-        letters.filter_map(|letter| undamaged(letter).map(Option::flatten).transpose()).take(limit).collect()
+        letters.filter_map(Result::transpose).take(limit).collect()
+    }
+
+    /// The dead letter under this key; `None` if it is absent or damaged.
+    fn dead_letter(&self, key: &[u8]) -> Result<Option<DeadLetter>, StoreError> {
+        let letter = self.store.get(key).and_then(|value| value.map(|value| decode(key, &value)).transpose());
+        Ok(undamaged(letter)?.flatten())
     }
 
     /// Stores a dead letter, and deletes the oldest if that is one too many.
@@ -173,9 +179,7 @@ impl QueueState {
     ) -> Result<Vec<u64>, StoreError> {
         let mut selected = Vec::new();
         for number in numbers {
-            let key = dead_key(sink, number);
-            let letter = self.store.get(&key).and_then(|value| value.map(|value| decode(&key, &value)).transpose());
-            let letter: Option<DeadLetter> = undamaged(letter)?.flatten();
+            let letter = self.dead_letter(&dead_key(sink, number))?;
             if letter.is_some_and(|letter| events.contains(&letter.event_id)) {
                 selected.push(number);
             }
