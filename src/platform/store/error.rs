@@ -13,7 +13,7 @@ use std::{
 /// Reason for which a data directory could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreOpenError {
-    #[error("cannot use data directory {}: {source}", path.display())]
+    #[error("cannot use data directory {}: {}", path.display(), reason_and_way_out(source))]
     Directory { path: PathBuf, source: io::Error },
     /// Nothing on disk was changed.
     #[error(
@@ -64,6 +64,23 @@ impl StoreOpenError {
     /// The database in this folder is damaged for this reason.
     pub(super) fn damaged(database: &Path, reason: &str) -> Self {
         Self::Damaged { path: database.to_owned(), reason: reason.to_owned() }
+    }
+}
+
+/// Tells why a directory could not be used, and what to do about it where that is known.
+fn reason_and_way_out(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "its disk is full. Free some space, or give svc a directory on another disk with --data".to_owned()
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "its file system is mounted read-only. Give svc a directory that it can write to with --data".to_owned()
+        }
+        io::ErrorKind::PermissionDenied => {
+            "this user may not write to it. Run svc as the user it belongs to, or give svc another directory with --data"
+                .to_owned()
+        }
+        _ => error.to_string(),
     }
 }
 
@@ -128,5 +145,24 @@ impl StoreError {
 
     pub(super) fn unreadable(error: sled::Error) -> Self {
         Self::Unreadable(Arc::new(error.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_data_directory_on_a_full_disk_is_refused_with_the_way_out() {
+        let full = || io::Error::from_raw_os_error(libc::ENOSPC);
+        // sled makes errors of its own from those of the operating system.
+        for source in [full(), io::Error::new(io::ErrorKind::StorageFull, format!("{:?}", full()))] {
+            let error = StoreOpenError::Directory { path: "/data".into(), source };
+            assert_eq!(
+                error.to_string(),
+                "cannot use data directory /data: its disk is full. Free some space, or give svc a directory on another \
+                 disk with --data"
+            );
+        }
     }
 }
