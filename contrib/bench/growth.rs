@@ -102,7 +102,7 @@ async fn engine(events: usize, ids: IdChoice) -> StoreSize {
             tokio::spawn(async move {
                 while emitted.fetch_add(1, Relaxed) < events {
                     engine
-                        .accept(event(user, ids), vec![target.clone()], None)
+                        .accept(event(user, ids), vec![target.clone()], AcceptOptions::default())
                         .await
                         .expect("the engine accepts the event");
                     longest_history.fetch_max(engine.history_bytes(), Relaxed);

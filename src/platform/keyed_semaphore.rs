@@ -34,6 +34,11 @@ impl<K: Hash + Eq> KeyedSemaphore<K> {
 
     /// Waits for a permit of the key; `None` if as many wait already as may.
     pub async fn acquire(&self, key: K) -> Option<OwnedSemaphorePermit> {
+        self.acquire_many(key, 1).await
+    }
+
+    /// Waits for this many permits of the key at once; `None` if as many callers wait already as may.
+    pub async fn acquire_many(&self, key: K, permits: u32) -> Option<OwnedSemaphorePermit> {
         let semaphore = {
             let mut keys = self.keys.lock();
             let semaphore = keys.semaphore(key, self.permits);
@@ -43,7 +48,7 @@ impl<K: Hash + Eq> KeyedSemaphore<K> {
             }
             semaphore
         };
-        Some(semaphore.acquire_owned().await.expect("the semaphore is never closed"))
+        Some(semaphore.acquire_many_owned(permits).await.expect("the semaphore is never closed"))
     }
 }
 

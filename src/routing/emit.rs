@@ -10,9 +10,10 @@ use crate::{
         json_text,
         timestamp::Timestamp,
     },
+    platform::keyed_semaphore::KeyedSemaphore,
     routing::{
         matcher::Routes,
-        queue::{AcceptError, Engine, EventSequence, Receipt, RouteTarget},
+        queue::{AcceptError, AcceptOptions, Engine, EventSequence, Receipt, RouteTarget},
         route::{EventRoute, RouteFilters},
     },
 };
@@ -23,7 +24,7 @@ use tokio::sync::Semaphore;
 
 /// The total payload of events that wait for their filters and the disk, in KiB. Further emits wait for a permit, so that a slow disk
 /// costs time and not memory.
-const WAITING_KIB: usize = 64 << 10;
+const WAITING_KIB: u32 = 64 << 10;
 
 /// The greatest nesting depth of a payload. Deeper payloads break receivers, and no template could read them.
 const MAX_DEPTH: usize = 64;
@@ -39,7 +40,16 @@ pub struct Emitter {
     filters: Arc<dyn RouteFilters>,
     engine: Arc<dyn Engine>,
     max_payload: usize,
-    waiting: Semaphore,
+    memory: EmitMemory,
+}
+
+/// The memory of events on their way to the disk.
+struct EmitMemory {
+    kib: u32,
+    all: Arc<Semaphore>,
+    /// The half that the events of one user may hold while filters run, so that slow filters of one user do not keep the events
+    /// of others waiting.
+    filtering: KeyedSemaphore<UserId>,
 }
 
 /// An event to be emitted, before it is stamped.
@@ -85,7 +95,8 @@ impl Emitter {
         engine: Arc<dyn Engine>,
         max_payload: usize,
     ) -> Self {
-        Self { zone: zone.into(), routes, filters, engine, max_payload, waiting: Semaphore::new(WAITING_KIB) }
+        let memory = EmitMemory::new(WAITING_KIB);
+        Self { zone: zone.into(), routes, filters, engine, max_payload, memory }
     }
 
     /// Accepts an event and returns its receipt once every matching queue holds it on disk.
@@ -131,17 +142,21 @@ impl Emitter {
             return Err(EmitError::NilId);
         }
         check_payload(&new.payload, self.max_payload)?;
-        let bytes = new.payload.get().len();
-        let kib = u32::try_from(bytes / 1024 + 1).unwrap_or(u32::MAX).min(WAITING_KIB as u32);
-        let permit = self.waiting.acquire_many(kib).await.expect("the semaphore is never closed");
+        let routes = self.matching(&new, except);
+        let filtered: Vec<_> = routes.iter().filter(|route| route.filtered).map(|route| route.target.sink).collect();
+        let kib = self.memory.of_payload(&new.payload);
+        let filtering = match filtered.is_empty() {
+            true => None,
+            false => self.memory.filtering.acquire_many(new.user_id, kib).await,
+        };
+        let memory = self.memory.all.clone().acquire_many_owned(kib).await.expect("the semaphore is never closed");
 
         let event = Arc::new(self.stamp(new));
-        let targets = self.route(&event, except).await;
-        let mut accepting: PendingReceipt<'_> = Box::pin(async move {
-            let accepted = self.engine.accept(event, targets, sequence).await;
-            drop(permit);
-            Ok(accepted?)
-        });
+        let targets = self.targets(&event, routes, filtered).await;
+        drop(filtering);
+        let options = AcceptOptions { sequence, memory: Some(memory) };
+        let mut accepting: PendingReceipt<'_> =
+            Box::pin(async move { Ok(self.engine.accept(event, targets, options).await?) });
         // The first poll gives the event its place in the order of the engine.
         match futures_util::poll!(&mut accepting) {
             Poll::Ready(accepted) => accepted.map(|receipt| Box::pin(ready(Ok(receipt))) as PendingReceipt<'_>),
@@ -149,17 +164,26 @@ impl Emitter {
         }
     }
 
-    /// The targets of an event: the routes that match, without those whose filter refuses it.
-    async fn route(&self, event: &Arc<Event>, except: Option<SinkId>) -> Vec<RouteTarget> {
-        let (segments, user) = (event.kind.segments(), event.user_id);
-        let mut routes = match event.kind.is_report() {
+    /// The routes whose patterns match an event.
+    fn matching(&self, new: &NewEvent, except: Option<SinkId>) -> Vec<EventRoute> {
+        let (segments, user) = (new.kind.segments(), new.user_id);
+        let mut routes = match new.kind.is_report() {
             true => self.routes.matches_report(segments, user, |route| route.all_reports),
             false => self.routes.matches(segments, user),
         };
         if except.is_some() {
             routes.retain(|route| Some(route.target.sink) != except);
         }
-        let filtered: Vec<_> = routes.iter().filter(|route| route.filtered).map(|route| route.target.sink).collect();
+        routes
+    }
+
+    /// The targets of an event: the routes that match, without those whose filter refuses it.
+    async fn targets(
+        &self,
+        event: &Arc<Event>,
+        mut routes: Vec<EventRoute>,
+        filtered: Vec<SinkId>,
+    ) -> Vec<RouteTarget> {
         if !filtered.is_empty() {
             let refused = self.filters.refused(event, filtered).await;
             routes.retain(|route| !refused.contains(&route.target.sink));
@@ -189,6 +213,18 @@ impl Emitter {
             space,
             data: payload,
         }
+    }
+}
+
+impl EmitMemory {
+    fn new(kib: u32) -> Self {
+        let (all, half) = (Arc::new(Semaphore::new(kib as usize)), kib as usize / 2);
+        Self { kib, all, filtering: KeyedSemaphore::new(half, usize::MAX) }
+    }
+
+    /// The memory of an event with this payload, in KiB.
+    fn of_payload(&self, payload: &RawValue) -> u32 {
+        u32::try_from(payload.get().len() / 1024 + 1).unwrap_or(u32::MAX).min(self.kib / 2)
     }
 }
 
@@ -231,7 +267,91 @@ pub fn check_object(payload: &RawValue) -> Result<(), EmitError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        model::{event::ActorKind, owner::Owner},
+        platform::store::Store,
+        routing::{
+            queue::sled::{EngineHooks, QueueLimits, SledEngine},
+            route::NoFilters,
+        },
+    };
+    use async_trait::async_trait;
+    use futures_util::FutureExt;
     use std::time::Duration;
+    use tempfile::TempDir;
+
+    /// Filters that do not end.
+    struct EndlessFilters;
+
+    #[async_trait]
+    impl RouteFilters for EndlessFilters {
+        async fn refused(&self, _: &Arc<Event>, _: Vec<SinkId>) -> Vec<SinkId> {
+            std::future::pending().await
+        }
+    }
+
+    /// An emitter with memory for four small events, without sinks.
+    fn emitter(directory: &TempDir, filters: Arc<dyn RouteFilters>) -> (Emitter, Store) {
+        let store = Store::open(directory.path(), 0, Arc::default()).unwrap();
+        let ready = tokio::sync::mpsc::unbounded_channel().0;
+        let hooks = EngineHooks { accepted: Box::new(|_| ()), dropped: Box::new(|_, _| ()), ready };
+        let limits = QueueLimits { queue: 100, dead_letters: 100, undelivered: u64::MAX };
+        let engine = SledEngine::open(store.clone(), Arc::default(), limits, hooks).unwrap();
+        let mut emitter = Emitter::new("zone", Arc::new(Routes::new()), filters, Arc::new(engine), 64 << 10);
+        emitter.memory = EmitMemory::new(4);
+        (emitter, store)
+    }
+
+    fn new_event(user: UserId) -> NewEvent {
+        NewEvent {
+            id: None,
+            raised_at: None,
+            kind: EventType::custom("t").unwrap(),
+            space_id: SpaceId::NIL,
+            space: None,
+            user_id: user,
+            actor: Actor { id: uuid::Uuid::nil(), username: "u".into(), kind: ActorKind::User },
+            payload: RawValue::from_string("{}".to_owned()).unwrap(),
+        }
+    }
+
+    #[tokio::test]
+    async fn events_on_disk_take_no_memory_also_if_nobody_asks_for_their_receipts() {
+        let directory = TempDir::new().unwrap();
+        let (emitter, store) = emitter(&directory, Arc::new(NoFilters));
+        let (sequence, user) = (EventSequence::default(), UserId::new());
+        let handing_over = async {
+            let mut receipts = Vec::new();
+            for _ in 0..12 {
+                receipts.push(emitter.hand_over_in(&sequence, new_event(user)).await.unwrap());
+            }
+            receipts
+        };
+        let receipts = tokio::time::timeout(Duration::from_secs(60), handing_over).await;
+        for receipt in receipts.expect("memory is free once an event is on disk") {
+            receipt.await.unwrap();
+        }
+        drop(emitter);
+        store.close().await;
+    }
+
+    #[tokio::test]
+    async fn filters_of_one_user_that_do_not_end_leave_memory_to_the_events_of_others() {
+        let directory = TempDir::new().unwrap();
+        let (emitter, store) = emitter(&directory, Arc::new(EndlessFilters));
+        let (slow, other) = (UserId::new(), UserId::new());
+        let target = RouteTarget { sink: SinkId::new(), name: "s".into() };
+        let route = EventRoute { target, filtered: true, all_reports: false };
+        let patterns = "*".parse().unwrap();
+        emitter.routes.replace(None, Some((&patterns, Owner::User(slow), &route)));
+        let mut waiting: Vec<_> = (0..5).map(|_| Box::pin(emitter.emit(new_event(slow)))).collect();
+        assert!(waiting.iter_mut().all(|emit| emit.now_or_never().is_none()));
+        let emitted = tokio::time::timeout(Duration::from_secs(60), emitter.emit(new_event(other))).await;
+        emitted.expect("the events of others do not wait").unwrap();
+        drop(waiting);
+        drop(emitter);
+        store.close().await;
+    }
 
     #[test]
     fn the_moment_of_raising_is_the_time_of_the_event_unless_its_clock_is_wrong() {

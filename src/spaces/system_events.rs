@@ -32,6 +32,11 @@ pub(super) struct PendingEvent {
 }
 
 impl PendingEvent {
+    /// Returns true if the event tells of a change of the space's health.
+    pub fn is_about_health(&self) -> bool {
+        matches!(self.kind.as_str(), "space.healthy" | "space.unhealthy")
+    }
+
     pub fn created(space: &Space, actor: Actor) -> Self {
         let payload = json!({
             "space_name": space.name,

@@ -40,6 +40,10 @@ use tokio_util::task::AbortOnDropHandle;
 /// Pause before events that found no room on the disk are emitted again.
 const EMIT_AGAIN: Duration = Duration::from_secs(5);
 
+/// Events of one space that wait for room. Beyond that, the oldest change of its health is left out: those after it tell the
+/// present one.
+const MAX_OUTBOX: usize = 100;
+
 /// The least time that agents have to come back after a start of the server: they try again every 15 s after a longer outage.
 const RETURN_TIME: Duration = Duration::from_secs(30);
 
@@ -87,7 +91,7 @@ impl Spaces {
                 if transition.after == *row.space && transition.token == row.token {
                     return Ok(row.space.clone());
                 }
-                let outbox = row.outbox.iter().cloned().chain(transition.event).collect();
+                let outbox = with_event(&row.outbox, transition.event);
                 let space = Arc::new(transition.after);
                 (SpaceRow { space, token: transition.token, outbox, deleted: false }, revision, transition.audit)
             };
@@ -95,7 +99,10 @@ impl Spaces {
             let changes = Changes::new().put(row, Precondition::Revision(revision)).with(written(audit));
             state.records.commit(changes).await.map_err(SpaceError::from)?;
             state.watch_silence(id);
-            state.emit_pending(id).await;
+            let waits = state.agents.read().emitting_later.contains(&id);
+            if !waits {
+                state.emit_pending(id).await;
+            }
             Ok(space)
         })
         .await
@@ -229,6 +236,18 @@ impl SpacesState {
             None => agent.silence = None,
         }
     }
+}
+
+/// The events of a space that wait, with a further one.
+fn with_event(outbox: &[PendingEvent], event: Option<PendingEvent>) -> Vec<PendingEvent> {
+    let mut waiting = outbox.to_vec();
+    waiting.extend(event);
+    if waiting.len() > MAX_OUTBOX
+        && let Some(oldest) = waiting.iter().position(PendingEvent::is_about_health)
+    {
+        waiting.remove(oldest);
+    }
+    waiting
 }
 
 impl SpaceTransition {

@@ -437,6 +437,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_step_after_a_write_that_panics_stops_the_store_and_keeps_the_write() {
+        let directory = TempDir::new().unwrap();
+        let store = open(directory.path()).unwrap();
+        let written = store.write_then(|batch| batch.put(b"k", b"v"), |()| panic!("after the write")).await;
+        assert!(matches!(&written, Err(StoreError::Stopped(_))), "{written:?}");
+        assert!(matches!(store.write(|_| ()).await, Err(StoreError::Stopped(_))));
+        assert!(matches!(store.failure(), Some(StoreError::Stopped(_))));
+        store.close().await;
+        drop(store);
+        let store = open(directory.path()).unwrap();
+        assert_eq!(store.get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
+        store.close().await;
+    }
+
+    #[tokio::test]
     async fn a_damaged_record_names_itself_and_the_store_goes_on() {
         let directory = TempDir::new().unwrap();
         let store = open(directory.path()).unwrap();

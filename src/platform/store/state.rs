@@ -25,6 +25,9 @@ use tokio_util::sync::CancellationToken;
 /// Reason of a store that stopped because a job panicked.
 pub const JOB_PANICKED: &str = "a write job panicked";
 
+/// The reason of a store that stopped because the step after a write panicked.
+pub const ANSWER_PANICKED: &str = "the step after a write panicked";
+
 pub struct StoreState {
     pub tree: Arc<BufferedTree>,
     pub inbox: Arc<Inbox>,

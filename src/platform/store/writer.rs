@@ -6,7 +6,7 @@ use super::{
     commit_mark::CommitMark,
     inbox::{InboxReader, WaitingJob},
     journal::Journal,
-    state::{JOB_PANICKED, StoreState},
+    state::{ANSWER_PANICKED, JOB_PANICKED, StoreState},
 };
 use crate::platform::metrics::Metrics;
 use std::{
@@ -78,7 +78,10 @@ fn run(state: Arc<StoreState>, mut groups: GroupLog, mut inbox: InboxReader, met
         let result = commit(&state, &mut groups, batch);
         expected = expected_callers(callers, expected, inbox.awaited());
         for answer in answers {
-            answer(result.clone());
+            // What is on disk is not in memory then.
+            if catch_unwind(AssertUnwindSafe(|| answer(result.clone()))).is_err() {
+                fail(&state, ANSWER_PANICKED);
+            }
         }
         metrics.flushed(jobs, started.elapsed());
         if room_seen.elapsed() >= ROOM_LOOK {

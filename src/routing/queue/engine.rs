@@ -28,6 +28,7 @@ use std::{
     },
     time::Duration,
 };
+use tokio::sync::OwnedSemaphorePermit;
 
 /// A sink that an event is routed to. The name is stored with the event, for when the sink is deleted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -108,6 +109,16 @@ impl EventSequence {
     }
 }
 
+/// What goes to the engine with an event.
+#[derive(Debug, Default)]
+pub struct AcceptOptions {
+    /// The sequence in which the sender hands its events over.
+    pub sequence: Option<EventSequence>,
+    /// The permit for the memory that the event takes on its way. The engine drops it when the event is on disk or refused,
+    /// whether or not anybody waits for the receipt.
+    pub memory: Option<OwnedSemaphorePermit>,
+}
+
 /// Selects dead letters to deliver again.
 #[derive(Clone, Debug)]
 pub enum DeadLetterFilter {
@@ -177,7 +188,7 @@ pub trait Engine: Send + Sync + 'static {
         &self,
         event: Arc<Event>,
         targets: Vec<RouteTarget>,
-        sequence: Option<EventSequence>,
+        options: AcceptOptions,
     ) -> Result<Receipt, AcceptError>;
 
     /// Returns the state of the head of the sink's queue, without its event; `None` if the queue is empty.

@@ -22,9 +22,9 @@ mod tests;
 
 pub use crate::model::delivery::{Attempt, AttemptOutcome, DeadLetter, Delivery, DeliveryState};
 pub use engine::{
-    AcceptError, Acceptance, BurstEnd, DeadLetterFilter, Engine, EventSequence, QueueDepth, QueueHead, Receipt,
-    Redelivered, Retention, RouteTarget,
+    AcceptError, AcceptOptions, Acceptance, BurstEnd, DeadLetterFilter, Engine, EventSequence, QueueDepth, QueueHead,
+    Receipt, Redelivered, Retention, RouteTarget,
 };
-pub use history::{AttemptFilter, HistoryFilter, HistoryPage, HistoryPosition, Record};
+pub use history::{AttemptFilter, DeliverySelection, HistoryFilter, HistoryPage, HistoryPosition, Record};
 pub use replay::{NewReplay, ReplayError, ReplayStep, RunningReplay};
 pub use settlement::{PendingDelivery, SettledAttempt, Settlement};

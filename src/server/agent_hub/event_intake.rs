@@ -1,7 +1,7 @@
 //! Stores the events of one agent, in the order of its spool, and confirms them in groups.
 //!
 //! An event is handed to the queue engine without waiting for the disk write of the one before, so that many share one.
-//! Their number is bounded by [`MAX_STORING`] and their bytes by the [`Emitter`](crate::routing::emit::Emitter). An event
+//! Their number is bounded by [`MAX_STORING`], and their bytes by the intake. An event
 //! that breaks a rule is confirmed as refused. One for which there is no room now is not confirmed, and nor is any event
 //! behind it, until the agent sends it again, as it does with unconfirmed events after a while: the link stays, and with
 //! it the methods of the space. Every other error of the store ends the session.
@@ -29,7 +29,7 @@ use std::{
     pin::pin,
     time::{Duration, Instant},
 };
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 /// Events of one agent that are being written at once.
 const MAX_STORING: usize = 512;
@@ -37,8 +37,14 @@ const MAX_STORING: usize = 512;
 /// Time in which an agent sends an unconfirmed event again; a multiple of the 30 seconds after which it does.
 const LONGEST_WAIT: Duration = Duration::from_secs(120);
 
-/// An event of the agent.
+/// An event that waits to be stored, with the permit for its memory, which is held until the event is confirmed.
 pub(super) struct IncomingEvent {
+    pub event: AgentEvent,
+    pub memory: OwnedSemaphorePermit,
+}
+
+/// An event of the agent.
+pub(super) struct AgentEvent {
     pub id: EventId,
     pub kind: String,
     pub payload: Box<RawValue>,
@@ -56,6 +62,8 @@ pub(super) enum ConfirmationStyle {
 struct StoringEvent<'a> {
     id: EventId,
     outcome: Result<PendingReceipt<'a>, NotStored>,
+    /// A receipt has the event in it.
+    memory: OwnedSemaphorePermit,
 }
 
 /// An event that was not stored.
@@ -110,7 +118,7 @@ impl AgentHub {
         let awaited = &awaited;
         let handing_over = async move {
             let mut sequence = EventSequence::default();
-            while let Some(event) = events.recv().await {
+            while let Some(IncomingEvent { event, memory }) = events.recv().await {
                 let id = event.id;
                 if awaited.end(id) {
                     // Events of the old one that are still under way stay behind this one.
@@ -123,11 +131,12 @@ impl AgentHub {
                 } else {
                     continue;
                 };
-                if let Err(NotStored::NoRoom(reason)) = &outcome {
-                    wait_for(awaited, id, link, reason);
+                if matches!(outcome, Err(NotStored::NoRoom(_))) {
+                    // Those before it may still be refused, and the earliest of them is the one to wait for.
+                    sequence.break_off();
                 }
                 let is_last = matches!(outcome, Err(NotStored::Unavailable(_)));
-                if storing.send(StoringEvent { id, outcome }).await.is_err() || is_last {
+                if storing.send(StoringEvent { id, outcome, memory }).await.is_err() || is_last {
                     return;
                 }
             }
@@ -144,10 +153,10 @@ impl AgentHub {
         &self,
         caller: &Caller,
         space_id: SpaceId,
-        event: IncomingEvent,
+        event: AgentEvent,
         sequence: &EventSequence,
     ) -> Result<PendingReceipt<'_>, NotStored> {
-        let IncomingEvent { id, kind, payload, raised_at } = event;
+        let AgentEvent { id, kind, payload, raised_at } = event;
         let kind = EventType::custom(&kind).map_err(|error| NotStored::Refused(format!("`type`: {error}")))?;
         let deps = &self.0.deps;
         let (space, user_id) = (deps.spaces.origin(space_id), caller.user.id);
@@ -161,7 +170,8 @@ impl AgentHub {
     }
 }
 
-/// Waits until the agent sends an event again for which there was no room.
+/// Waits until the agent sends an event again for which there was no room. Events come here in order, so that the first of them
+/// is the one that is awaited.
 fn wait_for(awaited: &AwaitedEvent, id: EventId, link: &AgentLink, reason: &str) {
     if awaited.begin(id) {
         log::warn!("the events of space {} wait at its agent: {reason}", link.space());
@@ -177,7 +187,7 @@ async fn confirm(
 ) -> Option<Goodbye> {
     let mut group = Vec::new();
     let mut next = storing.recv().await;
-    while let Some(StoringEvent { id, outcome }) = next {
+    while let Some(StoringEvent { id, outcome, memory }) = next {
         let stored = match outcome {
             Ok(mut receipt) => match (&mut receipt).now_or_never() {
                 Some(stored) => stored.map(drop).map_err(NotStored::from),
@@ -202,6 +212,7 @@ async fn confirm(
                 return Some(Goodbye::Unavailable);
             }
         };
+        drop(memory);
         if let Some(receipt) = receipt {
             awaited.end(id);
             group.push(EventConfirmation { id, receipt });

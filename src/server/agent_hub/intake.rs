@@ -1,11 +1,11 @@
 //! The intake of a session: registrations, events, method server health and check results of the agent.
 //! [`event_intake`](super::event_intake) stores the events, [`registration`](super::registration) publishes methods.
 //!
-//! Two queues decouple it from the reader, so that a reply never waits for the disk: one for events, one for the rest. A
-//! full queue stops the reader.
+//! Two queues decouple it from the reader, so that a reply never waits for the disk: one for events, one for the rest. Each
+//! is bounded in number and in bytes, and a full one stops the reader.
 
 use super::{
-    event_intake::{ConfirmationStyle, IncomingEvent},
+    event_intake::{AgentEvent, ConfirmationStyle, IncomingEvent},
     hub::AgentHub,
 };
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
     },
 };
 use std::sync::Arc;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 /// Events of one agent that wait to be stored.
 const MAX_EVENTS: usize = 512;
@@ -26,16 +26,29 @@ const MAX_EVENTS: usize = 512;
 /// Other messages of one agent that wait to be handled.
 const MAX_NOTICES: usize = 16;
 
+/// Bytes of the events of one agent that wait to be stored and confirmed, and of its other messages, in KiB. A larger message
+/// waits until there is no other.
+const EVENTS_KIB: u32 = 8 << 10;
+const NOTICES_KIB: u32 = 1 << 10;
+
 /// The sending ends of the two queues.
 pub(super) struct Intake {
     events: mpsc::Sender<IncomingEvent>,
-    notices: mpsc::Sender<ToServer>,
+    event_memory: Arc<Semaphore>,
+    notices: mpsc::Sender<IncomingNotice>,
+    notice_memory: Arc<Semaphore>,
+}
+
+/// A message of the agent that is no event, with the permit for its memory.
+struct IncomingNotice {
+    message: ToServer,
+    memory: OwnedSemaphorePermit,
 }
 
 /// The receiving ends of the two queues.
 pub(super) struct IntakeReceivers {
     events: mpsc::Receiver<IncomingEvent>,
-    notices: mpsc::Receiver<ToServer>,
+    notices: mpsc::Receiver<IncomingNotice>,
 }
 
 /// The session does not take in messages any more.
@@ -45,18 +58,31 @@ impl Intake {
     pub fn new() -> (Self, IntakeReceivers) {
         let (events, incoming_events) = mpsc::channel(MAX_EVENTS);
         let (notices, incoming_notices) = mpsc::channel(MAX_NOTICES);
-        (Self { events, notices }, IntakeReceivers { events: incoming_events, notices: incoming_notices })
+        let memory = |kib: u32| Arc::new(Semaphore::new(kib as usize));
+        let intake = Self { events, event_memory: memory(EVENTS_KIB), notices, notice_memory: memory(NOTICES_KIB) };
+        (intake, IntakeReceivers { events: incoming_events, notices: incoming_notices })
     }
 
-    /// Queues a message, once there is room for it.
-    pub async fn push(&self, message: ToServer) -> Result<(), IntakeClosed> {
+    /// Queues a message of this many bytes, once there is room for it.
+    pub async fn push(&self, message: ToServer, bytes: usize) -> Result<(), IntakeClosed> {
         match message {
             ToServer::Event { id, kind, payload, raised_at } => {
-                self.events.send(IncomingEvent { id, kind, payload, raised_at }).await.map_err(|_| IntakeClosed)
+                let memory = reserve(&self.event_memory, bytes, EVENTS_KIB).await;
+                let event = AgentEvent { id, kind, payload, raised_at };
+                self.events.send(IncomingEvent { event, memory }).await.map_err(|_| IntakeClosed)
             }
-            other => self.notices.send(other).await.map_err(|_| IntakeClosed),
+            message => {
+                let memory = reserve(&self.notice_memory, bytes, NOTICES_KIB).await;
+                self.notices.send(IncomingNotice { message, memory }).await.map_err(|_| IntakeClosed)
+            }
         }
     }
+}
+
+/// Waits for the memory of a message, at most for all there is.
+async fn reserve(memory: &Arc<Semaphore>, bytes: usize, most: u32) -> OwnedSemaphorePermit {
+    let kib = u32::try_from(bytes / 1024 + 1).unwrap_or(u32::MAX).min(most);
+    memory.clone().acquire_many_owned(kib).await.expect("the semaphore is never closed")
 }
 
 impl AgentHub {
@@ -77,12 +103,17 @@ impl AgentHub {
 
     /// Handles messages in order, each in a task of its own: a registration must be whole or nothing even if its link
     /// ends meanwhile.
-    async fn handle_notices(&self, link: &Arc<AgentLink>, mut notices: mpsc::Receiver<ToServer>) -> Option<Goodbye> {
-        while let Some(notice) = notices.recv().await {
+    async fn handle_notices(
+        &self,
+        link: &Arc<AgentLink>,
+        mut notices: mpsc::Receiver<IncomingNotice>,
+    ) -> Option<Goodbye> {
+        while let Some(IncomingNotice { message, memory }) = notices.recv().await {
             let (hub, link) = (self.clone(), link.clone());
-            if tokio::spawn(async move { hub.handle_notice(&link, notice).await }).await.is_err() {
+            if tokio::spawn(async move { hub.handle_notice(&link, message).await }).await.is_err() {
                 return Some(Goodbye::Unavailable);
             }
+            drop(memory);
         }
         None
     }

@@ -188,7 +188,7 @@ impl AgentHub {
                     session.link.resolve(id, reply);
                     continue;
                 }
-                Ok(message) => intake.push(message).await,
+                Ok(message) => intake.push(message, bytes.len()).await,
             };
             if taken.is_err() {
                 return SessionEnd::ServerGoodbye(Goodbye::Unavailable);

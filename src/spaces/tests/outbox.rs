@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::{
+    model::health_check::CheckResult,
     platform::{collection::CollectionRecord, store::keys},
     spaces::{row::SpaceRow, system_events::PendingEvent},
 };
@@ -100,5 +101,26 @@ async fn a_full_disk_refuses_new_spaces_and_delays_the_events_of_those_there_are
     assert!(fixture.spaces.all().is_empty());
     fixture.spaces.resume().await;
     assert_eq!(fixture.emitted_kinds(), ["space.stopped", "space.deleted"]);
+    fixture.close().await;
+}
+
+#[tokio::test]
+async fn changes_of_health_that_find_no_room_do_not_pile_up_without_end() {
+    let fixture = TestSpaces::new().await;
+    let check = json!({"type": "tcp", "port": 1, "interval": "1s", "failures": 1});
+    let space = fixture.space("web", json!({"health_check": check})).await;
+    fixture.spaces.linked(space.id, "n", AgentConnect::Started).await.unwrap();
+    let fixture = fixture.reopened(u64::MAX).await;
+    fixture.spaces.resume().await;
+    for n in 0..250 {
+        let result = CheckResult { ok: n % 2 == 0, detail: None, checked_at: Timestamp::now() };
+        fixture.spaces.checked(space.id, result).await.unwrap();
+    }
+    fixture.spaces.stop(fixture.ada.actor(), space.id).await.unwrap();
+    let fixture = fixture.reopened(0).await;
+    fixture.spaces.resume().await;
+    let kinds = fixture.emitted_kinds();
+    assert_eq!(kinds.len(), 100);
+    assert_eq!(kinds[97..], ["space.healthy", "space.unhealthy", "space.stopped"], "the newest are kept");
     fixture.close().await;
 }

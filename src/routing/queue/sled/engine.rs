@@ -22,9 +22,9 @@ use crate::{
         store::{Batch, Store, StoreError, keys},
     },
     routing::queue::{
-        AcceptError, Acceptance, BurstEnd, DeadLetter, DeadLetterFilter, Engine, EventSequence, HistoryFilter,
-        HistoryPage, NewReplay, PendingDelivery, QueueDepth, QueueHead, Receipt, Record, Redelivered, ReplayError,
-        ReplayStep, Retention, RouteTarget, RunningReplay, SettledAttempt,
+        AcceptError, AcceptOptions, Acceptance, BurstEnd, DeadLetter, DeadLetterFilter, Engine, EventSequence,
+        HistoryFilter, HistoryPage, NewReplay, PendingDelivery, QueueDepth, QueueHead, Receipt, Record, Redelivered,
+        ReplayError, ReplayStep, Retention, RouteTarget, RunningReplay, SettledAttempt,
     },
 };
 use async_trait::async_trait;
@@ -132,8 +132,9 @@ impl Engine for SledEngine {
         &self,
         event: Arc<Event>,
         targets: Vec<RouteTarget>,
-        sequence: Option<EventSequence>,
+        options: AcceptOptions,
     ) -> Result<Receipt, AcceptError> {
+        let AcceptOptions { sequence, memory } = options;
         self.0.store.check_room()?;
         let encoded = EventRow::encode_event(&event);
         let (state, after) = (self.0.clone(), self.0.clone());
@@ -150,7 +151,10 @@ impl Engine for SledEngine {
         };
         let accepted = self.0.store.write_then(accept, {
             let event = event.clone();
-            move |result| after.publish_accepted(&event, result)
+            move |result| {
+                after.publish_accepted(&event, result);
+                drop(memory);
+            }
         });
         match accepted.await? {
             AcceptResult::New { dropped, matched, .. } => {

@@ -46,7 +46,10 @@ async fn history_is_in_the_order_of_acceptance_whatever_the_ids_and_the_times_of
     for number in [3_u8, 1, 2] {
         let mut event = Event::clone(&*event(EventId::from_slice(&[number; 16])));
         event.ts = Timestamp::from_micros(i64::from(number));
-        accepted.insert(0, fixture.engine.accept(Arc::new(event), Vec::new(), None).await.unwrap().event.id);
+        accepted.insert(
+            0,
+            fixture.engine.accept(Arc::new(event), Vec::new(), AcceptOptions::default()).await.unwrap().event.id,
+        );
     }
     let positions = fixture.history_positions();
     assert_eq!(positions.iter().map(|at| at.id).collect::<Vec<_>>(), accepted);

@@ -240,7 +240,7 @@ async fn a_repeated_emit_of_a_damaged_event_is_refused_as_damaged() {
     let fixture = EngineFixture::new().await;
     let id = fixture.push_to_first(1).await[0];
     fixture.damage(fixture.event_key(id)).await;
-    let refused = fixture.engine.accept(event(Some(id)), Vec::new(), None).await;
+    let refused = fixture.engine.accept(event(Some(id)), Vec::new(), AcceptOptions::default()).await;
     assert!(matches!(refused, Err(AcceptError::Store(StoreError::Damaged { .. }))), "{refused:?}");
     fixture.end().await;
 }

@@ -82,7 +82,7 @@ impl EngineFixture {
 
     async fn push(&self, id: Option<EventId>, mask: u8) -> Receipt {
         let targets = (0..SINKS).filter(|n| mask & 1 << n != 0).map(|n| self.target(n)).collect();
-        self.engine.accept(event(id), targets, None).await.unwrap()
+        self.engine.accept(event(id), targets, AcceptOptions::default()).await.unwrap()
     }
 
     async fn settle(&self, n: usize, ending: AttemptEnding) {
@@ -162,7 +162,7 @@ async fn an_id_that_another_users_event_has_is_refused() {
     let first = fixture.push(None, 1).await.event.id;
     let mut other = Event::clone(&*event(Some(first)));
     other.user_id = UserId::new();
-    let refused = fixture.engine.accept(Arc::new(other), Vec::new(), None).await;
+    let refused = fixture.engine.accept(Arc::new(other), Vec::new(), AcceptOptions::default()).await;
     assert!(matches!(refused, Err(AcceptError::IdTaken(id)) if id == first));
     fixture.end().await;
 }
@@ -259,7 +259,7 @@ async fn a_search_passes_over_a_bounded_part_of_history_and_continues_from_there
         let filling = "x".repeat((256 << 10) - 20);
         large.data =
             serde_json::value::RawValue::from_string(format!("{{\"a\":\"{filling}\",\"n\":\"n{n:04}\"}}")).unwrap();
-        ids.push(fixture.engine.accept(Arc::new(large), Vec::new(), None).await.unwrap().event.id);
+        ids.push(fixture.engine.accept(Arc::new(large), Vec::new(), AcceptOptions::default()).await.unwrap().event.id);
     }
     let page = |after| {
         let filter = HistoryFilter { text: Some("n0003".to_owned()), limit: 9, after, ..HistoryFilter::default() };
@@ -298,7 +298,7 @@ async fn an_id_used_again_with_another_payload_is_refused() {
     let first = fixture.push(None, 1).await.event.id;
     let mut other = Event::clone(&*event(Some(first)));
     other.data = serde_json::value::RawValue::from_string("{\"n\":1}".into()).unwrap();
-    let refused = fixture.engine.accept(Arc::new(other), Vec::new(), None).await;
+    let refused = fixture.engine.accept(Arc::new(other), Vec::new(), AcceptOptions::default()).await;
     assert!(matches!(refused, Err(AcceptError::IdTaken(id)) if id == first));
     fixture.end().await;
 }

@@ -133,7 +133,13 @@ async fn a_job_selects_by_number_type_and_time_and_only_events_that_went_to_its_
     let ids = fixture.burst(CAPACITY + 4).await;
     let mut other = Event::clone(&event(None));
     other.kind = EventType::custom("other").unwrap();
-    let other = fixture.engine.accept(Arc::new(other), vec![fixture.target(0)], None).await.unwrap().event.id;
+    let other = fixture
+        .engine
+        .accept(Arc::new(other), vec![fixture.target(0)], AcceptOptions::default())
+        .await
+        .unwrap()
+        .event
+        .id;
     fixture.deliver_all().await;
     fixture.push(None, 0b10).await;
     let selected = |new: NewReplay| {

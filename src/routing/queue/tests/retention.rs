@@ -28,7 +28,7 @@ impl EngineFixture {
         let data = format!("{{\"x\":\"{}\"}}", "x".repeat(100 << 10));
         event.data = serde_json::value::RawValue::from_string(data).unwrap();
         let targets = (0..2).filter(|n| mask & 1 << n != 0).map(|n| self.target(n)).collect();
-        Ok(self.engine.accept(Arc::new(event), targets, None).await?.event.id)
+        Ok(self.engine.accept(Arc::new(event), targets, AcceptOptions::default()).await?.event.id)
     }
 
     fn has(&self, id: EventId) -> bool {
