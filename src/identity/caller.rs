@@ -1,6 +1,13 @@
-//! Resolves a request's credential to a [`Caller`], and watches that it stays valid.
+//! Resolves a request's credential to a [`Caller`], watches that it stays valid, and checks it again with each change that
+//! the caller makes.
 
-use super::{error::IdentityError, handle::Identity, records::User, secret::SecretDigest, state::TOKENS};
+use super::{
+    error::IdentityError,
+    handle::{DecidedChange, Identity},
+    records::User,
+    secret::SecretDigest,
+    state::{Account, IdentityState, TOKENS},
+};
 use crate::{
     model::{
         event::Actor,
@@ -192,18 +199,59 @@ impl Identity {
         self.validity(caller, |_| true).flatten()
     }
 
+    /// The caller as it is now, with the user and the permissions of this moment; `None` if it would be rejected.
+    pub fn current(&self, caller: &Caller) -> Option<Caller> {
+        self.state().current(caller)
+    }
+
+    /// Makes one change for a caller. Its credential and its permissions are those of the moment of the decision: what it was
+    /// when the request arrived may have been taken from it since, while its body was read or a password was hashed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Identity::change`], and if the credential no longer authenticates, or with fewer permissions.
+    pub(super) async fn change_as<T: Send + 'static>(
+        &self,
+        caller: &Caller,
+        decide: impl FnOnce(&IdentityState, &Caller) -> Result<DecidedChange<T>, IdentityError> + Send + 'static,
+    ) -> Result<T, IdentityError> {
+        let caller = caller.clone();
+        self.change(move |state| {
+            let current = state.current(&caller).ok_or(IdentityError::Revoked)?;
+            if !current.permissions.covers(caller.permissions) {
+                return Err(IdentityError::PermissionsTaken);
+            }
+            decide(state, &current)
+        })
+        .await
+    }
+
     /// `None` if the caller would be rejected now; otherwise the time its credential expires, if it does.
     fn validity(&self, caller: &Caller, suffice: impl Fn(Permissions) -> bool) -> Option<Option<Timestamp>> {
         let state = self.state();
-        let account = state.accounts.get(&caller.user.id)?;
+        let (account, expiry) = state.valid_credential(caller)?;
+        suffice(account.permissions).then_some(expiry)
+    }
+}
+
+impl IdentityState {
+    /// See [`Identity::current`].
+    pub(super) fn current(&self, caller: &Caller) -> Option<Caller> {
+        let (account, _) = self.valid_credential(caller)?;
+        let (user, permissions) = (account.user.clone(), account.permissions);
+        Some(Caller { user, permissions, via: caller.via.clone() })
+    }
+
+    /// The account behind a caller's credential, and the time the credential expires, if it does; `None` if the credential no
+    /// longer authenticates.
+    fn valid_credential(&self, caller: &Caller) -> Option<(&Account, Option<Timestamp>)> {
+        let account = self.accounts.get(&caller.user.id).filter(|account| account.user.active)?;
         let expiry = match &caller.via {
-            Credential::Token { id, .. } => state.tokens.get(id)?.record().expires_at,
-            Credential::Session { digest } => Some(state.sessions.get(digest)?.expires_at),
-            Credential::Agent { digest, .. } => state.agents.find(digest).map(|_| None)?,
+            Credential::Token { id, .. } => self.tokens.get(id)?.record().expires_at,
+            Credential::Session { digest } => Some(self.sessions.get(digest)?.expires_at),
+            Credential::Agent { digest, .. } => self.agents.find(digest).map(|_| None)?,
         };
-        let suffices = suffice(account.permissions);
-        let valid = account.user.active && suffices && expiry.is_none_or(|expiry| expiry > Timestamp::now());
-        valid.then_some(expiry)
+        expiry.is_none_or(|expiry| expiry > Timestamp::now()).then_some((account, expiry))
     }
 }
 

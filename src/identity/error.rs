@@ -39,6 +39,12 @@ pub enum IdentityError {
     TooManyTokens(usize),
     #[error("an agent's token makes and takes no credentials: use a token or session of the user")]
     AgentCredentials,
+    /// The credential was valid when the request arrived.
+    #[error("the credential of this request has expired or was revoked meanwhile")]
+    Revoked,
+    /// The caller had more permissions when its request arrived.
+    #[error("permissions were taken from you while this request was under way: nothing was changed")]
+    PermissionsTaken,
     #[error("name or password is wrong")]
     WrongPassword,
     /// Nothing is wrong with the password.

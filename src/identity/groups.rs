@@ -5,7 +5,7 @@ use super::{
     error::IdentityError,
     handle::{DecidedChange, Identity},
     records::{Group, User},
-    state::{IdentityState, RecordWrite, is_free},
+    state::{IdentityState, RecordWrite, check_new_name},
 };
 use crate::model::{id::GroupId, name::Name, timestamp::Timestamp};
 use serde_json::json;
@@ -29,8 +29,7 @@ impl Identity {
     }
 
     pub async fn create_group(&self, caller: &Caller, name: Name) -> Result<Arc<Group>, IdentityError> {
-        let caller = caller.clone();
-        self.change(move |state| {
+        self.change_as(caller, move |state, caller| {
             check_name(state, &name, None)?;
             let group = Arc::new(Group { id: GroupId::new(), name, created_at: Timestamp::now() });
             let entry = caller.audit_entry("group.create", &group.name).with(json!({"id": group.id}));
@@ -40,8 +39,7 @@ impl Identity {
     }
 
     pub async fn rename_group(&self, caller: &Caller, id: GroupId, name: Name) -> Result<Arc<Group>, IdentityError> {
-        let caller = caller.clone();
-        self.change(move |state| {
+        self.change_as(caller, move |state, caller| {
             let old = state.groups.get(&id).ok_or(IdentityError::Missing("group"))?;
             check_name(state, &name, Some(id))?;
             let group = Arc::new(Group { name, ..Group::clone(old) });
@@ -55,8 +53,7 @@ impl Identity {
 
     /// Deletes a group and removes it from its members.
     pub async fn delete_group(&self, caller: &Caller, id: GroupId) -> Result<(), IdentityError> {
-        let caller = caller.clone();
-        self.change(move |state| {
+        self.change_as(caller, move |state, caller| {
             let group = state.groups.get(&id).ok_or(IdentityError::Missing("group"))?;
             let members = state.accounts.values().filter(|account| account.user.groups.contains(&id));
             let mut writes: Vec<_> = members
@@ -75,8 +72,5 @@ impl Identity {
 }
 
 fn check_name(state: &IdentityState, name: &Name, own: Option<GroupId>) -> Result<(), IdentityError> {
-    if is_free(state.groups.values().map(|group| (&group.id, &group.name)), name, own) {
-        return Ok(());
-    }
-    Err(IdentityError::NameTaken { kind: "group", name: name.clone() })
+    check_new_name("group", state.groups.values().map(|group| (&group.id, &group.name)), name, own)
 }

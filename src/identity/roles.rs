@@ -6,7 +6,7 @@ use super::{
     error::IdentityError,
     handle::{DecidedChange, Identity},
     records::{Role, User},
-    state::{IdentityState, RecordWrite, is_free},
+    state::{IdentityState, RecordWrite, check_new_name},
 };
 use crate::model::{id::RoleId, name::Name, permissions::Permissions, timestamp::Timestamp};
 use serde_json::json;
@@ -30,8 +30,7 @@ impl Identity {
         name: Name,
         permissions: Permissions,
     ) -> Result<Arc<Role>, IdentityError> {
-        let caller = caller.clone();
-        self.change(move |state| {
+        self.change_as(caller, move |state, caller| {
             check_name(state, &name, None)?;
             let role = Arc::new(Role { id: RoleId::new(), name, permissions, created_at: Timestamp::now() });
             let detail = json!({"id": role.id, "permissions": role.permissions});
@@ -49,8 +48,7 @@ impl Identity {
         name: Option<Name>,
         permissions: Option<Permissions>,
     ) -> Result<Arc<Role>, IdentityError> {
-        let caller = caller.clone();
-        self.change(move |state| {
+        self.change_as(caller, move |state, caller| {
             let old = state.roles.get(&id).ok_or(IdentityError::Missing("role"))?;
             let name = name.unwrap_or_else(|| old.name.clone());
             check_name(state, &name, Some(id))?;
@@ -68,8 +66,7 @@ impl Identity {
 
     /// Deletes a role and removes it from every user who has it.
     pub async fn delete_role(&self, caller: &Caller, id: RoleId) -> Result<(), IdentityError> {
-        let caller = caller.clone();
-        self.change(move |state| {
+        self.change_as(caller, move |state, caller| {
             let role = state.roles.get(&id).ok_or(IdentityError::Missing("role"))?;
             let holders = state.accounts.values().filter(|account| account.user.roles.contains(&id));
             let mut writes: Vec<_> = holders
@@ -88,8 +85,5 @@ impl Identity {
 }
 
 fn check_name(state: &IdentityState, name: &Name, own: Option<RoleId>) -> Result<(), IdentityError> {
-    if is_free(state.roles.values().map(|role| (&role.id, &role.name)), name, own) {
-        return Ok(());
-    }
-    Err(IdentityError::NameTaken { kind: "role", name: name.clone() })
+    check_new_name("role", state.roles.values().map(|role| (&role.id, &role.name)), name, own)
 }

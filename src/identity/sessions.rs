@@ -65,8 +65,7 @@ impl Identity {
     /// Ends the session the caller presented. Does nothing for a caller with a token.
     pub async fn logout(&self, caller: &Caller) -> Result<(), IdentityError> {
         let Credential::Session { digest } = caller.via else { return Ok(()) };
-        let caller = caller.clone();
-        self.change(move |_| {
+        self.change_as(caller, move |_, caller| {
             let entry = caller.audit_entry("logout", &caller.user.name);
             Ok(DecidedChange { writes: vec![RecordWrite::DeleteSession(digest)], entry, value: () })
         })
@@ -86,9 +85,8 @@ impl Identity {
         let name = caller.user.name.clone();
         let user = self.check_password(name.as_str(), current, from).await?;
         self.0.login_throttle.record_success(recorded_name(name.as_str()), from);
-        let password = self.hash(Some(new)).await?;
-        let caller = caller.clone();
-        self.change(move |state| {
+        let password = self.hash("new", Some(new)).await?;
+        self.change_as(caller, move |state, caller| {
             let account = state.accounts.get(&user.id).ok_or(IdentityError::Missing("user"))?;
             let user = Arc::new(User { password, has_first_password: false, ..User::clone(&account.user) });
             let here = |write: &RecordWrite| {
@@ -97,7 +95,7 @@ impl Identity {
             let mut writes: Vec<_> = users::sessions(state, user.id).filter(|write| !here(write)).collect();
             let mut detail = json!({"id": user.id, "changed": ["password"]});
             if revoke_tokens {
-                let revoked = users::revocations(state, user.id, &caller);
+                let revoked = users::revocations(state, user.id, caller);
                 detail["changed"] = json!(["password", "tokens"]);
                 detail["tokens_revoked"] = json!(revoked.len());
                 writes.extend(revoked);

@@ -4,6 +4,7 @@
 
 use super::{
     agent_tokens::AgentTokens,
+    error::IdentityError,
     records::{Group, Role, Session, Token, User},
     secret::SecretDigest,
 };
@@ -171,12 +172,14 @@ impl IdentityState {
 
     /// The role of this name or id.
     pub fn role(&self, reference: &str) -> Option<&Arc<Role>> {
-        self.role_named(reference).or_else(|| self.roles.get(&reference.parse().ok()?))
+        let by_id = reference.parse().ok().and_then(|id| self.roles.get(&id));
+        by_id.or_else(|| self.role_named(reference))
     }
 
     /// The group of this name or id.
     pub fn group(&self, reference: &str) -> Option<&Arc<Group>> {
-        self.group_named(reference).or_else(|| self.groups.get(&reference.parse().ok()?))
+        let by_id = reference.parse().ok().and_then(|id| self.groups.get(&id));
+        by_id.or_else(|| self.group_named(reference))
     }
 
     pub fn tokens_of(&self, user: UserId) -> impl Iterator<Item = &Arc<TrackedToken>> {
@@ -237,11 +240,21 @@ impl RecordWrite {
     }
 }
 
-/// Returns true if no record except `own` has this name.
-pub(super) fn is_free<'a, I: PartialEq + 'a>(
+/// Checks that no record except `own` has this name, and that the name is no id: a reference to a record is its name or its
+/// id, and must have one reading only.
+pub(super) fn check_new_name<'a, I: PartialEq + 'a>(
+    kind: &'static str,
     mut taken: impl Iterator<Item = (&'a I, &'a Name)>,
     name: &Name,
     own: Option<I>,
-) -> bool {
-    !taken.any(|(id, other)| other == name && own.as_ref() != Some(id))
+) -> Result<(), IdentityError> {
+    match taken.find(|(_, other)| *other == name) {
+        Some((id, _)) if own.as_ref() == Some(id) => Ok(()),
+        Some(_) => Err(IdentityError::NameTaken { kind, name: name.clone() }),
+        None if uuid::Uuid::parse_str(name.as_str()).is_ok() => {
+            let reason = format!("a {kind}'s name is no UUID, which would be taken for an id: choose another one");
+            Err(IdentityError::Invalid { field: "name", reason })
+        }
+        None => Ok(()),
+    }
 }

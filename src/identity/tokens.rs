@@ -63,9 +63,8 @@ impl Identity {
         }
         scopes.sort_unstable();
         scopes.dedup();
-        let caller = caller.clone();
-        self.change(move |state| {
-            let other = check_holder(state, user_id, &caller)?;
+        self.change_as(caller, move |state, caller| {
+            let other = check_holder(state, user_id, caller)?;
             if state.tokens_of(user_id).count() >= MAX_TOKENS {
                 return Err(IdentityError::TooManyTokens(MAX_TOKENS));
             }
@@ -101,15 +100,14 @@ impl Identity {
     /// Deletes one of the caller's tokens, possibly the one it presented, or one of a user that the caller may change.
     pub async fn delete_token(&self, caller: &Caller, id: TokenId) -> Result<(), IdentityError> {
         caller.check_may_manage_credentials()?;
-        let caller = caller.clone();
-        self.change(move |state| {
+        self.change_as(caller, move |state, caller| {
             let token = state.tokens.get(&id).map(|token| token.record()).ok_or(IdentityError::Missing("token"))?;
             let mut detail = json!({"id": id});
             let missing = |error| match error {
                 IdentityError::Missing(_) | IdentityError::BeyondUser(_) => IdentityError::Missing("token"),
                 error => error,
             };
-            if let Some(other) = check_holder(state, token.user_id, &caller).map_err(missing)? {
+            if let Some(other) = check_holder(state, token.user_id, caller).map_err(missing)? {
                 detail["user"] = json!(other.name);
             }
             let entry = caller.audit_entry("token.delete", &token.name).with(detail);

@@ -9,7 +9,7 @@ use super::{
     handle::{DecidedChange, Identity},
     password::{HashedPassword, PasswordError},
     records::User,
-    state::{IdentityState, RecordWrite, is_free},
+    state::{IdentityState, RecordWrite, check_new_name},
 };
 use crate::model::{
     id::{GroupId, RoleId, UserId},
@@ -77,13 +77,12 @@ impl Identity {
         if new.password.is_some() {
             caller.check_may_manage_credentials()?;
         }
-        let password = self.hash(new.password).await?;
-        let caller = caller.clone();
-        self.change(move |state| {
+        let password = self.hash("password", new.password).await?;
+        self.change_as(caller, move |state, caller| {
             check_name(state, &new.name, None)?;
             let user = Arc::new(User {
                 id: UserId::new(),
-                roles: roles(state, &new.roles, &caller, &[])?,
+                roles: roles(state, &new.roles, caller, &[])?,
                 groups: groups(state, &new.groups)?,
                 name: new.name,
                 has_first_password: password.is_some(),
@@ -108,10 +107,9 @@ impl Identity {
         if change.password.is_some() || change.revoke_tokens {
             caller.check_may_manage_credentials()?;
         }
-        let password = self.hash(change.password).await?;
-        let caller = caller.clone();
-        self.change(move |state| {
-            let mut user = User::clone(&*find_changeable(state, id, &caller)?);
+        let password = self.hash("password", change.password).await?;
+        self.change_as(caller, move |state, caller| {
+            let mut user = User::clone(&*find_changeable(state, id, caller)?);
             let mut changed = Vec::new();
             if let Some(name) = change.name.filter(|name| *name != user.name) {
                 check_name(state, &name, Some(id))?;
@@ -119,7 +117,7 @@ impl Identity {
                 changed.push("name");
             }
             if let Some(references) = change.roles {
-                let roles = roles(state, &references, &caller, &user.roles)?;
+                let roles = roles(state, &references, caller, &user.roles)?;
                 if roles != user.roles {
                     user.roles = roles;
                     changed.push("roles");
@@ -146,7 +144,7 @@ impl Identity {
                 writes.extend(sessions(state, id));
             }
             let mut detail = json!({"id": id, "active": user.active});
-            let revoked = if change.revoke_tokens { revocations(state, id, &caller) } else { Vec::new() };
+            let revoked = if change.revoke_tokens { revocations(state, id, caller) } else { Vec::new() };
             if !revoked.is_empty() {
                 changed.push("tokens");
                 detail["tokens_revoked"] = json!(revoked.len());
@@ -165,9 +163,8 @@ impl Identity {
 
     /// Deletes a user with its tokens and sessions.
     pub async fn delete_user(&self, caller: &Caller, id: UserId) -> Result<(), IdentityError> {
-        let caller = caller.clone();
-        self.change(move |state| {
-            let user = find_changeable(state, id, &caller)?;
+        self.change_as(caller, move |state, caller| {
+            let user = find_changeable(state, id, caller)?;
             let tokens = state.tokens_of(id).map(|token| RecordWrite::DeleteToken(token.record().id));
             let mut writes: Vec<_> = tokens.chain(sessions(state, id)).collect();
             writes.push(RecordWrite::DeleteUser(id));
@@ -177,12 +174,17 @@ impl Identity {
         .await
     }
 
-    pub(super) async fn hash(&self, password: Option<String>) -> Result<Option<HashedPassword>, IdentityError> {
+    /// Hashes a new password, which the request has in this field.
+    pub(super) async fn hash(
+        &self,
+        field: &'static str,
+        password: Option<String>,
+    ) -> Result<Option<HashedPassword>, IdentityError> {
         let Some(password) = password else { return Ok(None) };
         let unfit = |error| match error {
             PasswordError::Overload => IdentityError::Overload,
             PasswordError::TooShort | PasswordError::TooLong => {
-                IdentityError::Invalid { field: "password", reason: error.to_string() }
+                IdentityError::Invalid { field, reason: error.to_string() }
             }
         };
         self.0.passwords.hash(password).await.map(Some).map_err(unfit)
@@ -261,8 +263,5 @@ fn check_name(state: &IdentityState, name: &Name, own: Option<UserId>) -> Result
         });
     }
     let taken = state.accounts.values().map(|account| (&account.user.id, &account.user.name));
-    if is_free(taken, name, own) {
-        return Ok(());
-    }
-    Err(IdentityError::NameTaken { kind: "user", name: name.clone() })
+    check_new_name("user", taken, name, own)
 }

@@ -105,6 +105,9 @@ pub struct HostError;
 /// The first field of the settings that breaks a rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpaceSettingsError {
+    /// Of a template, to which spaces refer by its name or its id.
+    #[error("`name` is a UUID, which would be taken for an id: choose another one")]
+    NameIsId,
     #[error("`description` has more than {MAX_DESCRIPTION} characters: shorten it")]
     Description,
     #[error("`ports` has more than {MAX_PORTS} entries: remove some")]

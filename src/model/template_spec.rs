@@ -33,6 +33,9 @@ pub struct TemplateSpec {
 impl TemplateSpec {
     /// Checks every field and reports the first that breaks a rule.
     pub fn check(&self) -> Result<(), SpaceSettingsError> {
+        if uuid::Uuid::parse_str(self.name.as_str()).is_ok() {
+            return Err(SpaceSettingsError::NameIsId);
+        }
         check_description(&self.description)?;
         check_ports(&self.ports)?;
         check_custom(&self.custom)

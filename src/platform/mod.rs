@@ -2,11 +2,12 @@
 //!
 //! - [`config`], [`logging`], [`metrics`]: settings and observability
 //! - [`store`]: everything durable; [`archive`]: backups of it; [`collection`]: typed records in memory over it; [`audit`], [`kv`]: its direct users
-//! - [`secret_keys`]: encryption of stored secrets; [`file_mode`]: private files
+//! - [`secret_keys`]: encryption of stored secrets; [`file_mode`]: private files; [`tls`]: certificates and the crypto provider;
+//!   [`value_reader`]: secrets from files and variables
 //! - [`egress`]: outgoing HTTP under the egress policy
 //! - [`accept`], [`outbox`], [`lines`], [`percent`], [`process_group`]: connections, paths and child processes
 //! - [`memory`]: the allocator, and how memory goes back to the system
-//! - [`backoff`], [`keyed_limit`], [`keyed_mutex`], [`keyed_semaphore`], [`owner_pool`],
+//! - [`backoff`], [`keyed_budget`], [`keyed_limit`], [`keyed_mutex`], [`keyed_semaphore`], [`owner_pool`],
 //!   [`run_to_completion`], [`runtime_load`]: waiting and concurrency
 
 pub mod accept;
@@ -17,6 +18,7 @@ pub mod collection;
 pub mod config;
 pub mod egress;
 pub mod file_mode;
+pub mod keyed_budget;
 pub mod keyed_limit;
 pub mod keyed_mutex;
 pub mod keyed_semaphore;

@@ -39,7 +39,7 @@ use crate::{
     server::{
         agent_hub::{AgentHub, AgentHubDeps},
         http::{
-            ActivityRecords, ActivityServices, BackupServices, EventServices, HttpServices, HttpSettings,
+            ActivityRecords, ActivityServices, BackupServices, BodyMemory, EventServices, HttpServices, HttpSettings,
             LoginServices, MethodServices, ScriptRunServices, ScriptServices, SinkServices, SourceServices,
             SpaceServices, StatusServices, SubscriptionServices, UserLimits, UserServices,
         },
@@ -285,6 +285,7 @@ impl Services {
                 metrics: self.config.http.metrics,
             },
             under_way: Default::default(),
+            body_memory: Arc::new(BodyMemory::new(self.config.limits.body.bytes())),
             metrics: self.metrics.clone(),
             identity: self.identity.clone(),
             audit: self.audit.clone(),

@@ -161,6 +161,10 @@ impl SourceIntake {
                     log::warn!("source `{}` ({}): a request is kept as a dead letter: {error}", source.slug, source.id);
                 }
                 let letter = self.letters.keep(source, &verified, error.to_string(), log).await?;
+                // The letters of a source go with it, also one that comes late.
+                if self.sources.get(source.id).is_none() {
+                    self.letters.delete_all(source.id);
+                }
                 Ok(IntakeAnswer::Kept { letter })
             }
         }

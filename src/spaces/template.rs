@@ -75,7 +75,8 @@ impl Templates {
 
     /// The template of this name or id.
     pub fn find(&self, reference: &str) -> Option<Arc<Template>> {
-        self.records.find((), reference).or_else(|| self.get(reference.parse().ok()?))
+        let by_id = reference.parse().ok().and_then(|id| self.get(id));
+        by_id.or_else(|| self.records.find((), reference))
     }
 
     /// # Errors

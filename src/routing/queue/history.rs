@@ -33,6 +33,8 @@ pub struct HistoryFilter {
     pub state: Option<DeliveryState>,
     /// Events with such an attempt.
     pub attempt: Option<AttemptFilter>,
+    /// The deliveries that the three fields above are about.
+    pub deliveries: Option<DeliverySelection>,
     /// Events accepted at this time or later.
     pub since: Option<Timestamp>,
     /// Events accepted at this time or earlier.
@@ -43,6 +45,10 @@ pub struct HistoryFilter {
     pub after: Option<HistoryPosition>,
     pub limit: usize,
 }
+
+/// Selects deliveries by their event and their sink.
+#[derive(Clone)]
+pub struct DeliverySelection(Arc<dyn Fn(&Event, SinkId) -> bool + Send + Sync>);
 
 /// Attempts of one kind, as the figures of the last hour count them.
 #[derive(Clone, Copy, Debug)]
@@ -76,13 +82,26 @@ impl HistoryFilter {
     }
 
     /// Returns true if one of the deliveries is of the sink and in the state that are asked for, and has such an attempt.
-    pub fn selects_any(&self, deliveries: &[Delivery]) -> bool {
+    pub(super) fn selects_any(&self, event: &Event, deliveries: &[Delivery]) -> bool {
         let selected = |delivery: &Delivery| {
-            self.sink.is_none_or(|sink| sink == delivery.sink_id)
+            self.deliveries.as_ref().is_none_or(|selection| (selection.0)(event, delivery.sink_id))
+                && self.sink.is_none_or(|sink| sink == delivery.sink_id)
                 && self.state.is_none_or(|state| state == delivery.state)
                 && self.attempt.is_none_or(|filter| delivery.attempts.iter().any(|attempt| filter.selects(attempt)))
         };
         self.sink.is_none() && self.state.is_none() && self.attempt.is_none() || deliveries.iter().any(selected)
+    }
+}
+
+impl DeliverySelection {
+    pub fn new(selects: impl Fn(&Event, SinkId) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(selects))
+    }
+}
+
+impl fmt::Debug for DeliverySelection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DeliverySelection")
     }
 }
 

@@ -1,8 +1,8 @@
 //! Authorization of a request by its head, before any of its body is read.
 //!
 //! [`authorize`] runs the steps in this order: look the route up, [`authenticate`] the credential (unless the route is
-//! open), [`check_token_scope`], refuse a path or method without a route, [`check_agent`], [`check_permissions`],
-//! [`check_session_origin`], [`check_body`].
+//! open), [`check_token_scope`], refuse a path or method without a route, [`check_agent`],
+//! [`RouteAccess::check_permissions`], [`check_session_origin`], [`check_body`].
 //!
 //! Under `/api` and `/mcp` the credential and its scope are checked before the result of the lookup is shown: a caller
 //! without a credential does not even learn which paths exist, and a scoped token does not learn of paths outside its
@@ -14,12 +14,13 @@ use super::{
     error::ApiError,
     extract::{HeaderUse, RequestBody},
     request::RequestHead,
-    route::{Route, RouteAccess, RouteMatch, RouteTable},
+    route::{Route, RouteMatch, RouteTable},
+    route_access::RouteAccess,
     services::HttpSettings,
 };
 use crate::{
     identity::{Caller, Credential, Identity},
-    model::{permission::TokenScope, permissions::Permissions},
+    model::permission::TokenScope,
     platform::config::MetricsAccess,
 };
 use hyper::{
@@ -60,7 +61,7 @@ pub fn authorize<B: Body>(
     };
     if let Some(caller) = &caller {
         check_agent(caller, route)?;
-        check_permissions(caller, route.access)?;
+        route.access.check_permissions(caller)?;
         check_session_origin(caller, request)?;
     } else if route.path == LOGIN {
         // Another page must not log its visitor in as somebody else.
@@ -72,6 +73,7 @@ pub fn authorize<B: Body>(
         uri: request.uri().clone(),
         parameter,
         caller,
+        access: route.access,
         client: ClientInfo::of(headers, peer, &settings.trusted_proxies),
         headers: match route.headers {
             HeaderUse::Read => headers.clone(),
@@ -160,19 +162,6 @@ fn is_for_agents(route: &Route) -> bool {
     const CHANGES: [&str; 4] = ["/api/events/", "/api/event-sinks", "/api/methods/call", "/mcp"];
     let is_reading = route.method == Method::GET && route.access != RouteAccess::AllPermissions;
     is_reading || CHANGES.iter().any(|path| route.path.starts_with(path))
-}
-
-fn check_permissions(caller: &Caller, access: RouteAccess) -> Result<(), ApiError> {
-    match access {
-        RouteAccess::AnyOf(permissions) if !caller.permissions.contains_any(permissions) => {
-            let names: Vec<_> = permissions.iter().map(|permission| permission.as_str()).collect();
-            Err(ApiError::Forbidden(format!("this needs the permission {}", names.join(" or "))))
-        }
-        RouteAccess::AllPermissions if !caller.permissions.covers(Permissions::all()) => {
-            Err(ApiError::Forbidden("this needs all permissions, as the role admin has them".to_owned()))
-        }
-        _ => Ok(()),
-    }
 }
 
 fn check_session_origin<B: Body>(caller: &Caller, request: &Request<B>) -> Result<(), ApiError> {

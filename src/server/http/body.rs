@@ -1,8 +1,11 @@
 //! Reads bodies.
 
-use super::error::ApiError;
+use super::{
+    body_memory::{BodyMemory, BodySender},
+    error::ApiError,
+};
 use bytes::{Buf, Bytes, BytesMut};
-use futures_util::{Stream, StreamExt};
+use futures_util::{FutureExt, Stream, StreamExt};
 use http_body_util::LengthLimitError;
 use hyper::header::{CONTENT_TYPE, HeaderMap};
 use std::{error::Error, pin::Pin, time::Duration};
@@ -25,30 +28,83 @@ pub fn is_json(headers: &HeaderMap) -> bool {
     kind.eq_ignore_ascii_case("application/json")
 }
 
-/// Reads the whole body.
+/// Reads the whole body. Memory is reserved for it as soon as the rest has to be waited for.
 ///
 /// # Errors
 ///
-/// Fails if the body stalls, breaks off, or exceeds its limit. The stream enforces the limit; `limit` is only named in
-/// the error.
-pub async fn read(body: &mut BodyStream, limit: usize) -> Result<Bytes, ApiError> {
-    tokio::time::timeout(READ_TIMEOUT, collect(body, limit)).await.unwrap_or(Err(ApiError::Timeout))
+/// Fails if the body stalls, breaks off, or exceeds its limit, and if no memory is left for it. The stream enforces the
+/// limit; `limit` is only named in the error.
+pub async fn read(
+    body: &mut BodyStream,
+    limit: usize,
+    memory: &BodyMemory,
+    sender: BodySender,
+) -> Result<Bytes, ApiError> {
+    tokio::time::timeout(READ_TIMEOUT, collect(body, limit, memory, sender)).await.unwrap_or(Err(ApiError::Timeout))
 }
 
-async fn collect(body: &mut BodyStream, limit: usize) -> Result<Bytes, ApiError> {
+async fn collect(
+    body: &mut BodyStream,
+    limit: usize,
+    memory: &BodyMemory,
+    sender: BodySender,
+) -> Result<Bytes, ApiError> {
     let failed = |error: warp::Error| match is_limit(&error) {
         true => ApiError::TooLarge { limit },
         false => ApiError::BadRequest(format!("the body broke off: {error}")),
     };
-    // Most bodies arrive in one chunk, which needs no copy.
-    let Some(first) = body.next().await.transpose().map_err(failed)? else { return Ok(Bytes::new()) };
-    let Some(second) = body.next().await.transpose().map_err(failed)? else { return Ok(first) };
-    let mut whole = BytesMut::from(first);
-    whole.extend_from_slice(&second);
-    while let Some(chunk) = body.next().await.transpose().map_err(failed)? {
-        whole.extend_from_slice(&chunk);
+    let (mut whole, mut reservation) = (ArrivedBytes::None, None);
+    loop {
+        let next = match body.next().now_or_never() {
+            Some(next) => next,
+            None => {
+                if reservation.is_none() {
+                    reservation = Some(memory.reserve(sender, whole.len())?);
+                }
+                body.next().await
+            }
+        };
+        let Some(chunk) = next.transpose().map_err(failed)? else { return Ok(whole.into_bytes()) };
+        if let Some(reservation) = &mut reservation {
+            reservation.grow(chunk.len())?;
+        }
+        whole = whole.followed_by(chunk);
     }
-    Ok(whole.freeze())
+}
+
+/// The part of a body that has arrived. Most bodies arrive in one chunk, which needs no copy.
+enum ArrivedBytes {
+    None,
+    OneChunk(Bytes),
+    Chunks(BytesMut),
+}
+
+impl ArrivedBytes {
+    fn len(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::OneChunk(chunk) => chunk.len(),
+            Self::Chunks(chunks) => chunks.len(),
+        }
+    }
+
+    fn followed_by(self, chunk: Bytes) -> Self {
+        let mut chunks = match self {
+            Self::None => return Self::OneChunk(chunk),
+            Self::OneChunk(first) => BytesMut::from(first),
+            Self::Chunks(chunks) => chunks,
+        };
+        chunks.extend_from_slice(&chunk);
+        Self::Chunks(chunks)
+    }
+
+    fn into_bytes(self) -> Bytes {
+        match self {
+            Self::None => Bytes::new(),
+            Self::OneChunk(chunk) => chunk,
+            Self::Chunks(chunks) => chunks.freeze(),
+        }
+    }
 }
 
 fn is_limit(error: &warp::Error) -> bool {
@@ -66,6 +122,9 @@ fn is_limit(error: &warp::Error) -> bool {
 mod tests {
     use super::*;
     use futures_util::stream;
+    use std::net::Ipv4Addr;
+
+    const SENDER: BodySender = BodySender::Stranger(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST));
 
     #[test]
     fn a_content_type_is_json_with_parameters_and_in_capitals_too() {
@@ -80,13 +139,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_body_that_never_ends_times_out() {
         let mut body: BodyStream = Box::pin(stream::pending());
-        assert!(matches!(read(&mut body, 10).await, Err(ApiError::Timeout)));
+        assert!(matches!(read(&mut body, 10, &BodyMemory::new(10), SENDER).await, Err(ApiError::Timeout)));
     }
 
     #[tokio::test]
     async fn a_body_in_pieces_is_put_together() {
         let pieces = ["ab", "cd", "e"].map(|piece| Ok(Bytes::from(piece)));
         let mut body: BodyStream = Box::pin(stream::iter(pieces));
-        assert_eq!(read(&mut body, 10).await.unwrap(), "abcde");
+        assert_eq!(read(&mut body, 10, &BodyMemory::new(10), SENDER).await.unwrap(), "abcde");
     }
 }

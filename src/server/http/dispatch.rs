@@ -71,7 +71,11 @@ where
     }
     let headers = response.headers_mut();
     // Responses belong to their caller: no cache may keep them and no browser reinterpret them.
-    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    if is_console {
+        headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    } else {
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if is_console {
         console::protect(headers);
@@ -109,7 +113,8 @@ fn handlers(
 ) -> impl Filter<Extract = (Response,), Error = warp::Rejection> + Clone + Send + Sync + 'static {
     warp::ext::get::<Authorized>().and(warp::body::stream()).then(move |authorized: Authorized, stream| {
         let Authorized { route, head } = authorized;
-        let request = ApiRequest { shutdown: shutdown.clone(), head, body: body::boxed(stream) };
+        let (identity, memory) = (services.identity.clone(), services.body_memory.clone());
+        let request = ApiRequest::new(head, body::boxed(stream), identity, memory, shutdown.clone());
         let handling = route.handle(&services, request);
         async move {
             // A handler that panics fails its own request only.

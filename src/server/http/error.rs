@@ -101,6 +101,13 @@ impl ApiError {
         }
     }
 
+    /// The credential was valid when the request arrived, and no longer is.
+    pub const fn revoked() -> Self {
+        Self::Unauthorized(
+            "the credential of this request has expired or was revoked meanwhile: log in again, or use another token",
+        )
+    }
+
     /// The header that some errors carry.
     fn header(&self) -> Option<(HeaderName, HeaderValue)> {
         match self {
@@ -159,9 +166,11 @@ impl From<IdentityError> for ApiError {
                 Self::Conflict(message)
             }
             IdentityError::UnknownReference { .. } | IdentityError::Invalid { .. } => Self::BadRequest(message),
-            IdentityError::BeyondUser(_) | IdentityError::BeyondRole { .. } | IdentityError::AgentCredentials => {
-                Self::Forbidden(message)
-            }
+            IdentityError::BeyondUser(_)
+            | IdentityError::BeyondRole { .. }
+            | IdentityError::AgentCredentials
+            | IdentityError::PermissionsTaken => Self::Forbidden(message),
+            IdentityError::Revoked => Self::revoked(),
             IdentityError::WrongPassword => Self::Unauthorized("name or password is wrong"),
             IdentityError::Overload => Self::Overload { message, wait: Duration::from_secs(1) },
             IdentityError::Throttled(wait) => Self::TooManyRequests { message, wait },

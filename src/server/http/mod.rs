@@ -21,6 +21,7 @@
 mod agent_socket;
 mod authorize;
 mod body;
+mod body_memory;
 mod client_info;
 mod console;
 mod cors;
@@ -37,6 +38,7 @@ mod query;
 mod request;
 mod response;
 mod route;
+mod route_access;
 mod route_table;
 mod routes;
 mod server;
@@ -45,6 +47,7 @@ mod shared_computation;
 mod user_limits;
 mod write_timeout;
 
+pub use body_memory::BodyMemory;
 pub use error::ApiError;
 pub use extract::{Json, Query};
 pub use metrics_listener::serve_metrics;

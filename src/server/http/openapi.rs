@@ -5,7 +5,8 @@ use super::{
     Response,
     extract::RequestBody,
     response::{IntoResponse, json},
-    route::{Route, RouteAccess},
+    route::Route,
+    route_access::RouteAccess,
 };
 use crate::model::api::error::ErrorBody;
 use hyper::StatusCode;

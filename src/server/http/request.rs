@@ -1,7 +1,13 @@
 //! A request that passed authorization, as handlers get it.
 
-use super::{body, client_info::ClientInfo, error::ApiError};
-use crate::identity::Caller;
+use super::{
+    body,
+    body_memory::{BodyMemory, BodySender},
+    client_info::ClientInfo,
+    error::ApiError,
+    route_access::RouteAccess,
+};
+use crate::identity::{self, Caller, Identity};
 use hyper::{HeaderMap, Uri};
 use std::{ops::Range, str::FromStr, sync::Arc};
 use tokio_util::sync::CancellationToken;
@@ -10,8 +16,12 @@ use tokio_util::sync::CancellationToken;
 pub struct ApiRequest {
     /// Cancelled when the server stops. A handler that streams must end then.
     pub shutdown: CancellationToken,
-    pub(super) head: Arc<RequestHead>,
-    pub(super) body: body::BodyStream,
+    head: Arc<RequestHead>,
+    body: body::BodyStream,
+    identity: Identity,
+    body_memory: Arc<BodyMemory>,
+    /// The caller as it was once the body had been read.
+    caller_after_body: Option<Caller>,
 }
 
 /// The head of an authorized request.
@@ -21,6 +31,7 @@ pub struct RequestHead {
     pub parameter: Range<usize>,
     /// `None` on open routes only.
     pub caller: Option<Caller>,
+    pub access: RouteAccess,
     pub client: ClientInfo,
     /// Empty unless the handler reads headers.
     pub headers: HeaderMap,
@@ -29,13 +40,24 @@ pub struct RequestHead {
 }
 
 impl ApiRequest {
+    pub(super) fn new(
+        head: Arc<RequestHead>,
+        body: body::BodyStream,
+        identity: Identity,
+        body_memory: Arc<BodyMemory>,
+        shutdown: CancellationToken,
+    ) -> Self {
+        Self { shutdown, head, body, identity, body_memory, caller_after_body: None }
+    }
+
     /// The authenticated caller.
     ///
     /// # Panics
     ///
     /// On an open route, which has no caller.
     pub fn caller(&self) -> &Caller {
-        self.head.caller.as_ref().expect("authorization requires a caller on every route that is not open")
+        let caller = self.caller_after_body.as_ref().or(self.head.caller.as_ref());
+        caller.expect("authorization requires a caller on every route that is not open")
     }
 
     pub fn client(&self) -> ClientInfo {
@@ -70,7 +92,20 @@ impl ApiRequest {
         }
     }
 
+    /// Reads the whole body, then checks the caller again: its credential or its permissions may have been taken from it
+    /// while the body arrived.
     pub(super) async fn read_body(&mut self) -> Result<bytes::Bytes, ApiError> {
-        body::read(&mut self.body, self.head.body_limit).await
+        let RequestHead { caller, client, access, body_limit, .. } = &*self.head;
+        let sender = match caller {
+            Some(caller) => BodySender::User(caller.user.id),
+            None => BodySender::Stranger(identity::network(client.address)),
+        };
+        let body = body::read(&mut self.body, *body_limit, &self.body_memory, sender).await?;
+        if let Some(caller) = caller {
+            let current = self.identity.current(caller).ok_or_else(ApiError::revoked)?;
+            access.check_permissions(&current)?;
+            self.caller_after_body = Some(current);
+        }
+        Ok(body)
     }
 }

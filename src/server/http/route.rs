@@ -6,9 +6,10 @@ use super::{
     extract::{HeaderUse, RequestBody},
     handler::{Handler, OperationSchema},
     request::ApiRequest,
+    route_access::RouteAccess,
     services::HttpServices,
 };
-use crate::model::permission::{Permission, TokenScope};
+use crate::model::permission::TokenScope;
 use futures_util::future::BoxFuture;
 use hyper::Method;
 use schemars::SchemaGenerator;
@@ -34,21 +35,6 @@ pub struct Route {
 /// A handler with its types erased: it takes its services and its input out of the arguments.
 type RouteHandler = Box<dyn Fn(&HttpServices, ApiRequest) -> RouteFuture + Send + Sync>;
 type RouteFuture = BoxFuture<'static, Result<Response, ApiError>>;
-
-/// Callers that a route admits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RouteAccess {
-    /// Anybody, without a credential.
-    Open,
-    /// Anybody, or every authenticated user, or nobody here: by the setting `http.metrics`.
-    Metrics,
-    /// Every authenticated user. The handler decides what the user sees.
-    User,
-    /// Users with at least one of these permissions.
-    AnyOf(&'static [Permission]),
-    /// Users with all permissions there are, and no agents.
-    AllPermissions,
-}
 
 /// Routes with a tree over the segments of their paths.
 pub struct RouteTable {

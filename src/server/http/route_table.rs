@@ -7,7 +7,8 @@ use super::{
     error::ApiError,
     openapi::{self, OpenApiDocument},
     request::ApiRequest,
-    route::{Route, RouteAccess, RouteTable, delete, get, patch, post, put},
+    route::{Route, RouteTable, delete, get, patch, post, put},
+    route_access::RouteAccess,
     routes::{
         activity, audit, auth, backup, event_explanation, event_stream, events, groups, inbound, mcp, methods, queues,
         replays, roles, script_runs, scripts, sequences, sink_preview, sinks, sources, spaces, status, subscriptions,

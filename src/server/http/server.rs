@@ -57,7 +57,10 @@ const IDLE: Duration = Duration::from_secs(30);
 const CLOSE_FACTOR: u32 = 4;
 
 /// Concurrent streams of one HTTP/2 connection.
-const HTTP2_STREAMS: u32 = 256;
+const HTTP2_STREAMS: u32 = 128;
+
+/// Memory for the head of a request. Requests have small heads, and anybody may begin one.
+const HEAD_BYTES: usize = 64 << 10;
 
 /// Interval of HTTP/2 keep-alive pings, and time for the peer to answer one.
 const HTTP2_PING: Duration = Duration::from_secs(20);
@@ -124,7 +127,7 @@ async fn serve_connection<R>(
 
 fn http_builder(timeouts: ConnectionTimeouts) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(timeouts.head);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(timeouts.head).max_buf_size(HEAD_BYTES);
     builder
         .http2()
         .timer(TokioTimer::new())

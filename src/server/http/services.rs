@@ -4,6 +4,7 @@
 //! says what it can touch. The groups are filled in `server/services.rs`.
 
 use super::{
+    body_memory::BodyMemory,
     routes::activity_figures::{ActivityFigures, ActivityRecords},
     shared_computation::SharedComputation,
     user_limits::UserLimits,
@@ -44,6 +45,7 @@ pub struct HttpServices {
     pub settings: HttpSettings,
     /// The requests that are being answered.
     pub under_way: TaskTracker,
+    pub body_memory: Arc<BodyMemory>,
     pub metrics: Arc<Metrics>,
     /// Authenticates requests, and serves the routes of roles, groups and tokens.
     pub identity: Identity,

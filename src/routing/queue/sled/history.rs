@@ -199,7 +199,7 @@ impl History {
                 continue;
             }
             let record = self.with_deliveries(at, row, &has_queue)?;
-            if filter.selects_any(&record.deliveries) {
+            if filter.selects_any(&record.event, &record.deliveries) {
                 page.records.push(record);
             } else {
                 passed += size;

@@ -49,9 +49,12 @@ pub async fn explain(
             explain_filter(&subscription.filter, filters.get(&subscription.id)),
         )
     });
-    let explained = sinks.iter().map(|sink| {
-        let shown = sink.filter.as_ref().filter(|_| manages_sinks_of(caller, sink.owner)).cloned();
-        explain_sink(sink, &event, explain_filter(&shown, filters.get(&sink.id)))
+    let explained = sinks.iter().filter_map(|sink| {
+        let is_managed = manages_sinks_of(caller, sink.owner);
+        let shown = sink.filter.as_ref().filter(|_| is_managed).cloned();
+        let explained = explain_sink(sink, &event, explain_filter(&shown, filters.get(&sink.id)));
+        // An emit tells of the sinks of others that get the event, and of no further ones.
+        (is_managed || explained.matches).then_some(explained)
     });
     let sinks = explained.chain(methods).collect();
     Ok(Json(Explanation { event_type: kind.as_str().to_owned(), sinks }))

@@ -18,11 +18,20 @@ use crate::{
     },
     routing::{
         emit::{EmitError, NewEvent},
-        queue::{self, AcceptError, Attempt, AttemptFilter, Delivery, Receipt, Record, RouteTarget},
+        queue::{self, AcceptError, Attempt, AttemptFilter, Delivery, DeliverySelection, Receipt, Record, RouteTarget},
     },
     server::http::{Accepted, ApiError, ApiRequest, Json, Query, pagination, services::EventServices},
 };
 use std::{sync::Arc, time::Duration};
+
+/// The part of a delivery that a caller sees.
+#[derive(PartialEq, Eq)]
+enum DeliverySight {
+    Whole,
+    /// Without the output of the sink's script and the receiver's response.
+    WithoutDetails,
+    Hidden,
+}
 
 pub async fn emit(
     services: Arc<EventServices>,
@@ -52,13 +61,13 @@ pub async fn history(
     if query.attempt.is_none() && query.attempt_since.is_some() {
         return Err(ApiError::BadRequest("`attempt_since` goes with `attempt`: give both, or neither".to_owned()));
     }
-    let is_managed_only = query.managed;
     let filter = queue::HistoryFilter {
         user: if sees_all_events(caller) { None } else { Some(caller.user.id) },
         pattern: query.pattern,
         sink: query.sink,
         state: query.state,
         attempt: query.attempt.map(|kind| AttemptFilter { kind, since: query.attempt_since }),
+        deliveries: Some(selection(&services, caller, query.managed)),
         since: query.since,
         until: query.until,
         text: query.text.and_then(SearchText::into_text),
@@ -66,14 +75,9 @@ pub async fn history(
         limit: query.limit.get(),
     };
     let engine = services.engine.clone();
-    let read = tokio::task::spawn_blocking(move || engine.history(&filter).map(|page| (page, filter)));
-    let (mut page, filter) = read.await.map_err(|error| ApiError::Internal(error.to_string()))??;
-    if is_managed_only {
-        page.records.retain(|record| filter.selects_any(&managed_deliveries(&services, caller, record)));
-    }
-    // Deliveries that the caller does not see select no event, so that nothing is told about them.
-    let views = page.records.into_iter().map(|record| view(&services, caller, record));
-    let items = views.filter(|view| filter.selects_any(&view.deliveries)).collect();
+    let read = tokio::task::spawn_blocking(move || engine.history(&filter));
+    let page = read.await.map_err(|error| ApiError::Internal(error.to_string()))??;
+    let items = page.records.into_iter().map(|record| view(&services, caller, record)).collect();
     Ok(Json(List { items, next: page.next.map(|cursor| cursor.to_string()) }))
 }
 
@@ -83,32 +87,45 @@ pub async fn show(services: Arc<EventServices>, request: ApiRequest) -> Result<J
     Ok(Json(view(&services, caller, record)))
 }
 
-/// The deliveries of an event whose queues the caller may change.
-fn managed_deliveries(services: &EventServices, caller: &Caller, record: &Record) -> Vec<Delivery> {
-    let is_managed = |delivery: &&Delivery| match services.subscriptions.get(delivery.sink_id) {
+/// The deliveries that select an event for the caller: those it may see, or only those whose queues it may change. Others
+/// select none, not even for the end of a page, so that nothing is told about them.
+fn selection(services: &Arc<EventServices>, caller: &Caller, is_managed_only: bool) -> DeliverySelection {
+    let (services, caller) = (services.clone(), caller.clone());
+    DeliverySelection::new(move |event, sink| match is_managed_only {
+        true => manages(&services, &caller, sink),
+        false => sight(&services, &caller, event, sink) != DeliverySight::Hidden,
+    })
+}
+
+/// Returns true if the caller may change the queue of this sink or subscription.
+fn manages(services: &EventServices, caller: &Caller, sink: SinkId) -> bool {
+    match services.subscriptions.get(sink) {
         Some(subscription) => subscription.owner == caller.user.id,
-        None => services.sinks.get(delivery.sink_id).is_some_and(|sink| manages_sinks_of(caller, sink.owner)),
-    };
-    record.deliveries.iter().filter(is_managed).cloned().collect()
+        None => services.sinks.get(sink).is_some_and(|sink| manages_sinks_of(caller, sink.owner)),
+    }
+}
+
+/// Decides what the caller sees of a delivery.
+fn sight(services: &EventServices, caller: &Caller, event: &Event, sink: SinkId) -> DeliverySight {
+    match owner_of(services, sink) {
+        Some(Owner::User(user)) if user == caller.user.id => DeliverySight::Whole,
+        // Managing global sinks gives no access to other users' own sinks.
+        Some(Owner::User(_)) => DeliverySight::Hidden,
+        Some(Owner::Global) if sees_all_events(caller) => DeliverySight::Whole,
+        // The owner of a deleted sink is unknown.
+        Some(Owner::Global) | None if event.user_id == caller.user.id => DeliverySight::WithoutDetails,
+        Some(Owner::Global) | None => DeliverySight::Hidden,
+    }
 }
 
 /// The event with those of its deliveries that the caller may see.
 fn view(services: &EventServices, caller: &Caller, record: Record) -> EventView {
-    let own = record.event.user_id == caller.user.id;
-    let deliveries = record
-        .deliveries
-        .into_iter()
-        .filter_map(|delivery| {
-            match owner_of(services, delivery.sink_id) {
-                Some(Owner::User(user)) if user == caller.user.id => Some(delivery),
-                // Managing global sinks gives no access to other users' own sinks.
-                Some(Owner::User(_)) => None,
-                Some(Owner::Global) if sees_all_events(caller) => Some(delivery),
-                // The owner of a deleted sink is unknown.
-                Some(Owner::Global) | None => own.then(|| without_details(delivery)),
-            }
-        })
-        .collect();
+    let seen = |delivery: Delivery| match sight(services, caller, &record.event, delivery.sink_id) {
+        DeliverySight::Whole => Some(delivery),
+        DeliverySight::WithoutDetails => Some(without_details(delivery)),
+        DeliverySight::Hidden => None,
+    };
+    let deliveries = record.deliveries.into_iter().filter_map(seen).collect();
     let Event { id, kind, ts, zone, space_id, user_id, actor, data, .. } = Arc::unwrap_or_clone(record.event);
     let accepted_at = record.accepted_at;
     EventView { id, kind, ts, accepted_at, zone, space_id, user_id, actor: actor.into(), data, deliveries }

@@ -1,7 +1,7 @@
 //! Groups. Every user reads them; a change needs the permission manage_groups.
 
 use crate::{
-    calls::registry::PublishedMethod,
+    calls::registry::{PublishedMethod, Viewer},
     identity::{Group, Identity},
     model::api::{
         identity::{GroupBody, GroupDeletion, GroupView},
@@ -56,22 +56,27 @@ pub async fn delete(
     let group = identity.group(request.id()?).ok_or_else(|| ApiError::missing("group"))?;
     let limited = registry.limited_to(group.id);
     if !limited.is_empty() && !query.force {
-        return Err(ApiError::Conflict(in_use(identity, &group, &limited)));
+        let viewer = Viewer::of_caller(request.caller());
+        return Err(ApiError::Conflict(in_use(identity, &group, &viewer, &limited)));
     }
     identity.delete_group(request.caller(), group.id).await?;
     Ok(NoContent)
 }
 
-/// The reason why a group is not deleted, with some of its methods.
-fn in_use(identity: &Identity, group: &Group, limited: &[Arc<PublishedMethod>]) -> String {
+/// The reason why a group is not deleted, with some of its methods that the caller sees.
+fn in_use(identity: &Identity, group: &Group, viewer: &Viewer, limited: &[Arc<PublishedMethod>]) -> String {
     let describe = |published: &Arc<PublishedMethod>| {
         let owner = identity.user(published.owner).map(|user| user.name.to_string()).unwrap_or_default();
         let spaces: Vec<_> = published.providers.iter().map(|provider| provider.space_name().to_string()).collect();
         format!("`user.{owner}.{}` of space {}", published.method.name, spaces.join(" and "))
     };
-    let mut named: Vec<_> = limited.iter().take(NAMED_METHODS).map(describe).collect();
-    if limited.len() > NAMED_METHODS {
-        named.push(format!("{} more", limited.len() - NAMED_METHODS));
+    let seen = limited.iter().filter(|published| viewer.sees(published));
+    let mut named: Vec<_> = seen.take(NAMED_METHODS).map(describe).collect();
+    match (named.len(), limited.len() - named.len()) {
+        (_, 0) => {}
+        (0, 1) => named.push("a method that you do not see".to_owned()),
+        (0, count) => named.push(format!("{count} methods that you do not see")),
+        (_, count) => named.push(format!("{count} more")),
     }
     format!(
         "group `{}` is in use, by {}: register the methods without it first, or delete it by force \

@@ -25,12 +25,17 @@ pub async fn take(
     mut request: ApiRequest,
     _: RawBody,
 ) -> Result<SourceAnswer, ApiError> {
-    let slug = request.parameter();
-    let source = Some(slug).filter(|slug| is_slug(slug)).and_then(|slug| services.intake.sources.find(slug));
-    let source = source.filter(|source| source.active).ok_or_else(|| ApiError::missing("source"))?;
+    let find = |request: &ApiRequest| {
+        let slug = Some(request.parameter()).filter(|slug| is_slug(slug));
+        let source = slug.and_then(|slug| services.intake.sources.find(slug)).filter(|source| source.active);
+        source.ok_or_else(|| ApiError::missing("source"))
+    };
+    find(&request)?;
     let query = request.uri().query().unwrap_or_default().to_owned();
     let headers = request.headers().clone();
     let body = request.read_body().await?;
+    // The source may have been deleted, deactivated or given another secret while the body arrived.
+    let source = find(&request)?;
     let inbound = InboundRequest { headers, query, body };
     let intake = services.intake.clone();
     // A provider that hangs up does not undo what it sent.

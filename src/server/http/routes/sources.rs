@@ -17,7 +17,7 @@ use crate::{
                 TestedResponse,
             },
         },
-        id::SourceId,
+        id::{SourceId, SourceLetterId},
         json_input::InvalidJson,
         owner::OwnerSpec,
         source_spec::SourceSpec,
@@ -146,7 +146,10 @@ pub async fn redeliver(
     let source = find(&services, caller, request.id()?)?;
     let _permit = services.user_limits.test_run(caller.user.id)?;
     let only = body.unwrap_or_else(|| Json(SourceRedeliverBody::default())).0.letter_ids;
-    services.audit.note(source_entry(caller.actor(), "source.redeliver", &source).in_room(caller.audit_room()));
+    let is_selected = |id: &SourceLetterId| only.as_ref().is_none_or(|only| only.contains(id));
+    if services.intake.letters.ids(source.id).iter().any(is_selected) {
+        services.audit.note(source_entry(caller.actor(), "source.redeliver", &source).in_room(caller.audit_room()));
+    }
     let done = services.intake.redeliver(&source, only.as_deref()).await.map_err(intake_error)?;
     Ok(Json(SourceRedeliverView {
         redelivered: done.redelivered,

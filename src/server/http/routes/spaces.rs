@@ -130,7 +130,7 @@ fn check_owner(caller: &Caller, space: &Space) -> Result<(), ApiError> {
 
 /// The user with this name or id. An id need not belong to an existing user.
 fn find_user(identity: &Identity, reference: &str) -> Option<UserId> {
-    identity.user_named(reference).map(|user| user.id).or_else(|| reference.parse().ok())
+    reference.parse().ok().or_else(|| identity.user_named(reference).map(|user| user.id))
 }
 
 /// Limits the driver `process` to callers who manage spaces, even for their own: the server runs the agent as its own

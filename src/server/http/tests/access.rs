@@ -3,10 +3,7 @@
 use super::TestServer;
 use crate::{
     platform::audit::{AuditFilter, AuditRoom},
-    server::http::{
-        route::{Route, RouteAccess},
-        route_table::TABLE,
-    },
+    server::http::{route::Route, route_access::RouteAccess, route_table::TABLE},
 };
 use serde_json::json;
 
@@ -165,5 +162,67 @@ async fn the_last_administrator_cannot_be_deleted() {
     assert_eq!(server.call(&server.token, "DELETE", &path, None).await.code(), "conflict");
     let off = server.call(&server.token, "PATCH", &path, Some(json!({"active": false}))).await;
     assert_eq!(off.code(), "conflict");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_name_that_is_a_uuid_is_refused_since_it_would_be_taken_for_an_id() {
+    let server = TestServer::start().await;
+    let web = server.post("/api/groups", json!({"name": "web"})).await.text("id");
+    let bare = web.replace('-', "");
+    for (path, body) in [
+        ("/api/groups", json!({"name": web})),
+        ("/api/groups", json!({"name": bare})),
+        ("/api/roles", json!({"name": web, "permissions": []})),
+        ("/api/users", json!({"name": web})),
+        ("/api/templates", json!({"name": web})),
+    ] {
+        let response = server.post(path, body).await;
+        assert_eq!(response.code(), "bad_request", "{path}");
+        assert!(response.message().contains("`name`") && response.message().contains("UUID"), "{response:?}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_hidden_delivery_does_not_show_in_the_end_of_a_page() {
+    let server = TestServer::start().await;
+    let (_, ada) = server.user("ada", &["member"]).await;
+    let sink = json!({"name": "s", "events": "*", "type": "script", "script": {"source": "return"}});
+    let sink = server.call(&ada, "POST", "/api/event-sinks", Some(sink)).await.text("id");
+    for _ in 0..2 {
+        let emitted = server.call(&ada, "POST", "/api/events/emit", Some(json!({"type": "a"}))).await;
+        assert_eq!(emitted.status, 202);
+    }
+    let absent = uuid::Uuid::now_v7();
+    for query in ["limit=1&sink=", "limit=1&state=queued&sink=", "limit=1&managed=true&sink="] {
+        let of = |id: &dyn std::fmt::Display| format!("/api/events?{query}{id}");
+        let (hidden, absent) = (server.get(&of(&sink)).await, server.get(&of(&absent)).await);
+        assert_eq!(hidden.body, json!({"items": [], "next": null}), "{query}");
+        assert_eq!(hidden.body, absent.body);
+        let own = server.call(&ada, "GET", &of(&sink), None).await;
+        assert!(own.body["items"].as_array().unwrap().len() == 1 && own.body["next"].is_string(), "{own:?}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn an_explanation_tells_of_sinks_of_others_only_what_an_emit_tells() {
+    let server = TestServer::start().await;
+    let (_, ada) = server.user("ada", &["member"]).await;
+    for (name, events) in [("watched", "custom.a"), ("secret", "custom.b")] {
+        let script = json!({"source": "return"});
+        let sink = json!({"name": name, "owner": "global", "events": events, "type": "script", "script": script});
+        assert_eq!(server.post("/api/event-sinks", sink).await.status, 201);
+    }
+    let explain = async |token: &str| {
+        let explained = server.call(token, "POST", "/api/events/explain", Some(json!({"type": "a"}))).await;
+        let sinks = explained.body["sinks"].as_array().unwrap().clone();
+        let mut names: Vec<_> = sinks.iter().map(|sink| sink["name"].as_str().unwrap().to_owned()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(explain(&ada).await, ["watched"]);
+    assert_eq!(explain(&server.token).await, ["secret", "watched"], "its manager sees all of them");
     server.stop().await;
 }

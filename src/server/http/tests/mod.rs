@@ -11,6 +11,7 @@ mod records;
 mod route_sweep;
 mod scripts;
 mod sessions;
+mod slow_bodies;
 mod sources;
 mod spaces;
 mod stored_tools;
