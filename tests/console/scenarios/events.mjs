@@ -131,6 +131,8 @@ async function numbers(page) {
   const send = (path, body) => fetch(`${base}${path}`, { method: body ? "POST" : "GET", body,
     headers: { Authorization: `Bearer ${process.env.CONSOLE_TOKEN}`, "Content-Type": "application/json" } });
   const { event_id: id } = await (await send("/api/events/emit", `{"type": "numbers", "payload": ${payload}}`)).json();
+  await visit(page, "events?pattern=custom.numbers");
+  await page.getByText('{"id":12345678901234567890,"share":1.0,"small":1e-400}').waitFor();
   await visit(page, `events/${id}`);
   const shown = page.getByLabel("Payload", { exact: true });
   await shown.waitFor();

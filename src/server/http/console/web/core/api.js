@@ -2,7 +2,7 @@
 // a 401 ends the session on this page.
 
 import { signal } from "./html.js";
-import { bodyText, memberTexts } from "./json.js";
+import { bodyText, memberTexts, parseExact } from "./json.js";
 
 /** False while requests get no answer. */
 export const isReachable = signal(true);
@@ -52,10 +52,13 @@ export function queryString(query = {}) {
   return pairs.length > 0 ? `?${new URLSearchParams(pairs)}` : "";
 }
 
-/** The answer as a value. With `texts` among the options, names of its members, it has their texts as `texts`. */
+/**
+ * The answer as a value. With `texts` among the options, names of its members, it has their texts as `texts`; with `exact`, its numbers are
+ * written again as they were.
+ */
 async function send(method, path, body, options) {
   const text = await sendForText(method, path, body, options);
-  const answer = parse(text);
+  const answer = parse(text, options?.exact ? parseExact : JSON.parse);
   return options?.texts && answer ? { ...answer, texts: memberTexts(text, options.texts) } : answer;
 }
 
@@ -128,9 +131,9 @@ function refusal(response, text, quiet) {
   return new ApiError(response.status, code, message, seconds > 0 ? seconds * 1000 : undefined);
 }
 
-function parse(text) {
+function parse(text, read = JSON.parse) {
   try {
-    return text === "" ? null : JSON.parse(text);
+    return text === "" ? null : read(text);
   } catch {
     return null;
   }

@@ -44,6 +44,18 @@ export function indented(text) {
   return parts.join("");
 }
 
+/**
+ * The value of a JSON text whose numbers are written again as they were: with all their digits, also those that the browser's numbers
+ * cannot hold. An older browser rounds those.
+ */
+export function parseExact(text) {
+  if (typeof JSON.rawJSON !== "function") return JSON.parse(text);
+  return JSON.parse(text, (key, value, context) => {
+    const isExact = typeof value !== "number" || context?.source === undefined || JSON.stringify(value) === context.source;
+    return isExact ? value : JSON.rawJSON(context.source);
+  });
+}
+
 /** The texts of these members of a JSON object, by their names; those that it lacks are absent. */
 export function memberTexts(text, names) {
   const texts = {};

@@ -4,6 +4,7 @@
 // It is read by `fetch`: the browser's own `EventSource` tells neither the status of a refusal nor that the stream has fallen silent.
 
 import { lost, openStream } from "./api.js";
+import { parseExact } from "./json.js";
 
 /** Waits before the stream is opened again, in milliseconds: the first, and the longest. */
 const FIRST_WAIT = 1500;
@@ -117,5 +118,5 @@ function take(message, onMessage) {
     if (line.startsWith("event:")) kind = line.slice(6).trim();
     else if (line.startsWith("data:")) data += line.slice(5);
   }
-  if (data !== "" && ["event", "delivery", "lagged"].includes(kind)) onMessage(kind, JSON.parse(data));
+  if (data !== "" && ["event", "delivery", "lagged"].includes(kind)) onMessage(kind, parseExact(data));
 }

@@ -64,12 +64,13 @@ const MAX_REFRESHED = 1000;
 
 /**
  * A list that is loaded page by page: `more()` loads the next page. Empty pages with a cursor, which a filter that matches
- * little gives, are passed over until something is found or `MAX_EMPTY` were read. `keep` selects among the items of a page.
+ * little gives, are passed over until something is found or `MAX_EMPTY` were read. `keep` selects among the items of a page. With `exact`,
+ * numbers of the items are written again as they were.
  *
  * `refresh()` reads what is shown anew and puts it in place of the former rows at once; with `every`, that happens at this interval of
  * milliseconds while the page is visible.
  */
-export function useList(path, query = {}, { limit = 100, keep, every } = {}) {
+export function useList(path, query = {}, { limit = 100, keep, every, exact = false } = {}) {
   const key = JSON.stringify(query);
   const [state, setState] = useState(NO_PAGES);
   const latest = useRef(0);
@@ -88,7 +89,7 @@ export function useList(path, query = {}, { limit = 100, keep, every } = {}) {
       let next = cursor;
       let empty = 0;
       do {
-        const page = await get(path, { ...query, limit, cursor: next });
+        const page = await get(path, { ...query, limit, cursor: next }, { exact });
         if (turn !== latest.current) return;
         const kept = keep ? page.items.filter(keep) : page.items;
         items.push(...kept);
@@ -102,7 +103,7 @@ export function useList(path, query = {}, { limit = 100, keep, every } = {}) {
     } finally {
       if (turn === latest.current) loading.current = false;
     }
-  }, [path, key, limit, keep]);
+  }, [path, key, limit, keep, exact]);
 
   const recovered = recoveries.value;
   const refresh = useCallback(() => fetchPages(undefined, [], Math.max(1, shown.current)), [fetchPages]);

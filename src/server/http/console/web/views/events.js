@@ -40,7 +40,7 @@ function EventState({ deliveries }) {
 function History({ query }) {
   const { pattern, sink, state, attempt, managed, since, until, text } = query;
   const filter = { pattern, sink, state, attempt, attempt_since: attempt && query.attempt_since, managed, since, until, text };
-  const list = useList("/api/events", filter);
+  const list = useList("/api/events", filter, { exact: true });
   const isFiltered = Object.values(filter).some(Boolean);
   const isEmpty = list.items.length === 0 && list.isComplete && !list.error;
   const columns = [
