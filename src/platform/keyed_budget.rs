@@ -13,7 +13,7 @@ pub struct KeyedBudget<K> {
 }
 
 /// Bytes of a budget, held until dropped.
-pub struct Reservation<K: Hash + Eq> {
+pub struct ReservedBytes<K: Hash + Eq> {
     key: K,
     bytes: usize,
     whole: usize,
@@ -32,14 +32,14 @@ impl<K: Hash + Eq + Copy> KeyedBudget<K> {
     }
 
     /// Reserves bytes for `key`; `None` if too few are left for it.
-    pub fn reserve(&self, key: K, bytes: usize) -> Option<Reservation<K>> {
+    pub fn reserve(&self, key: K, bytes: usize) -> Option<ReservedBytes<K>> {
         let Self { whole, part, .. } = *self;
-        let mut reservation = Reservation { key, bytes: 0, whole, part, held: self.held.clone() };
+        let mut reservation = ReservedBytes { key, bytes: 0, whole, part, held: self.held.clone() };
         reservation.grow(bytes).then_some(reservation)
     }
 }
 
-impl<K: Hash + Eq + Copy> Reservation<K> {
+impl<K: Hash + Eq + Copy> ReservedBytes<K> {
     /// Reserves further bytes. Returns false, and reserves none, if too few are left.
     #[must_use]
     pub fn grow(&mut self, bytes: usize) -> bool {
@@ -55,7 +55,7 @@ impl<K: Hash + Eq + Copy> Reservation<K> {
     }
 }
 
-impl<K: Hash + Eq> Drop for Reservation<K> {
+impl<K: Hash + Eq> Drop for ReservedBytes<K> {
     fn drop(&mut self) {
         let mut held = self.held.lock();
         held.sum -= self.bytes;

@@ -7,7 +7,7 @@
 use super::error::ApiError;
 use crate::{
     model::id::UserId,
-    platform::keyed_budget::{KeyedBudget, Reservation},
+    platform::keyed_budget::{KeyedBudget, ReservedBytes},
 };
 use std::{net::IpAddr, time::Duration};
 
@@ -40,8 +40,8 @@ pub enum BodySender {
 
 /// Memory for one body, free again when dropped.
 pub enum BodyReservation {
-    User(Reservation<UserId>),
-    Stranger(Reservation<IpAddr>),
+    User(ReservedBytes<UserId>),
+    Stranger(ReservedBytes<IpAddr>),
 }
 
 impl BodyMemory {

@@ -98,6 +98,9 @@ impl QueueState {
             let count = letters.len().saturating_sub(self.limits.dead_letters);
             letters.drain(..count).collect()
         };
+        if !surplus.is_empty() {
+            self.history.counters.age_sweep.let_go_any();
+        }
         for oldest in surplus {
             log::warn!(
                 "sink `{name}` ({sink}): its oldest dead letter, number {oldest}, is deleted to make room for a new one"
@@ -109,6 +112,7 @@ impl QueueState {
     /// Deletes dead letters, to make room for newer events.
     pub fn delete_dead_letters(&self, batch: &mut Batch<'_>, letters: &[(SinkId, u64)], deleted: &mut DeletedLetters) {
         letters.iter().for_each(|(sink, sequence)| batch.delete(dead_key(*sink, *sequence)));
+        self.history.counters.age_sweep.let_go_any();
         let mut queues = self.queues();
         for (sink, sequence) in letters {
             if let Some(losses) = queues.get_mut(sink).and_then(|queue| queue.losses.as_mut()) {

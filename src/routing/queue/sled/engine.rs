@@ -114,6 +114,7 @@ impl Engine for SledEngine {
         let queued = self.0.store.write(move |batch| {
             let queue = state.queues().remove(&sink);
             state.replays.remove(sink);
+            state.history.counters.age_sweep.let_go_any();
             batch.delete(sequence_key(sink));
             for kind in [keys::QUEUE, keys::DEAD, keys::GAP, keys::NUMBER, keys::REPLAY] {
                 batch.delete_prefix(&keys::key(kind, &[sink.as_bytes()]))?;

@@ -5,6 +5,7 @@
 //! limit on history needs no scan. A page continues past damaged rows. [`super::retention`] deletes old events.
 
 use super::{
+    age_sweep::AgeSweep,
     delivery_row::{DeliveryRow, StoredDelivery},
     event_index::EventIndex,
     owner_index::OwnerIndex,
@@ -53,6 +54,7 @@ pub(super) struct HistoryCounters {
     pub limit: AtomicU64,
     /// The size beyond which it deletes old dead letters too.
     pub dead_letter_limit: AtomicU64,
+    pub age_sweep: AgeSweep,
 }
 
 impl History {
@@ -79,6 +81,7 @@ impl History {
             last_accepted: AtomicI64::new(last_accepted),
             limit: AtomicU64::new(u64::MAX),
             dead_letter_limit: AtomicU64::new(u64::MAX),
+            age_sweep: AgeSweep::default(),
         };
         Ok(Self { store, counters: Arc::new(counters), index: Arc::new(index), owners: Arc::new(owners) })
     }

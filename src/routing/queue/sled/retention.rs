@@ -1,6 +1,7 @@
 //! Deletes old events. An event that is still queued is never deleted.
 //!
-//! Age deletes settled events in the order of their acceptance. Size deletes the oldest events of the user with the largest history, so
+//! Age deletes settled events in the order of their acceptance, and looks at those that are held only when one may have been let go
+//! ([`super::age_sweep`]). Size deletes the oldest events of the user with the largest history, so
 //! that one user's events do not push out those of others: settled ones first, then those that only dead letters hold,
 //! with the letters. A write that adds to a history beyond its limit deletes as much in the same step, so that history
 //! cannot grow faster than it is deleted: sled reuses the room of deleted rows and never gives it back, and the file keeps
@@ -25,6 +26,7 @@ use crate::{
     routing::queue::{DeadLetter, HistoryPosition, Retention},
 };
 use std::sync::{Arc, atomic::Ordering::Relaxed};
+use tokio::time::Instant;
 
 /// Old events looked at in one write of [`QueueState::prune`], so that emits do not wait long behind it.
 const EVENTS_PER_WRITE: usize = 100;
@@ -166,11 +168,12 @@ impl History {
     /// Deletes the settled events that are too old.
     async fn delete_old(&self, retention: Retention, deleted: &mut DeletedCount) -> Result<(), StoreError> {
         let horizon = Timestamp::now().before(retention.keep);
-        let mut from = vec![keys::EVENT];
+        let sweep = &self.counters.age_sweep;
+        let mut from = first_event_key(sweep.begin(horizon, Instant::now()));
         loop {
             let (history, first) = (self.clone(), from);
-            let result = self.store.write(move |batch| history.delete_before(batch, &first, horizon)).await?;
-            let (count, next) = result?;
+            let looked_at = self.store.write(move |batch| history.delete_before(batch, &first, horizon)).await;
+            let (count, next) = looked_at.flatten().inspect_err(|_| sweep.let_go_any())?;
             deleted.add(count);
             let Some(next) = next else { return Ok(()) };
             from = next;

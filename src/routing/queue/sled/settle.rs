@@ -101,7 +101,10 @@ impl QueueState {
                 row.failures += 1;
                 row.due = ended_at.after(wait);
             }
-            Settlement::Complete => batch.delete_known(queue_key(sink, sequence), &position_bytes(position)),
+            Settlement::Complete => {
+                batch.delete_known(queue_key(sink, sequence), &position_bytes(position));
+                self.history.counters.age_sweep.let_go(position.accepted_at);
+            }
             Settlement::DeadLetter(why) => {
                 batch.delete_known(queue_key(sink, sequence), &position_bytes(position));
                 let letter = DeadLetter {
