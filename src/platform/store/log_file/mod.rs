@@ -30,18 +30,20 @@
 //!
 //! The end of the log is the first place that cannot be read, so damage to the last group looks like a group that was
 //! never completed, and a log that was cut off looks like a younger one. The number of the last group, noted outside the
-//! database, tells them apart. A whole segment that is replaced by zeros looks like a free one, if no page of the snapshot
+//! database, tells them apart; a caller who has found them damaged reads on behind that place ([`LogFile::read_past_damage`]). A whole segment that is replaced by zeros looks like a free one, if no page of the snapshot
 //! was in it and the changes in it fit the rest of the tree. On the other hand, a damaged message that was outdated is
 //! reported like any other if it was written after the snapshot, because nothing tells which page it belonged to.
 
 mod damage;
 mod decode;
 mod messages;
+mod owners;
 mod page_table;
 mod pages;
 mod reader;
 mod recovery;
 mod rows;
+mod salvage;
 mod segments;
 mod snapshot;
 #[cfg(test)]

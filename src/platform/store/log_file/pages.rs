@@ -32,8 +32,6 @@ pub(super) struct Outline {
     prefix: usize,
     /// The separators and pages below an index page; `None` for a leaf.
     pub children: Option<Vec<(Box<[u8]>, u64)>>,
-    /// The number of the newest message of the page.
-    pub last: u64,
 }
 
 impl Outline {
@@ -128,9 +126,6 @@ impl Pages {
         links.sort_unstable_by_key(|(part, _)| part.lsn);
         for (part, link) in links {
             pages.apply(part, link, damages);
-        }
-        for (pid, outline) in &mut pages.outlines {
-            outline.last = table.get(*pid).map_or(0, |entry| entry.last().lsn);
         }
         Ok(pages)
     }
@@ -246,6 +241,5 @@ pub(super) fn outline(node: &Node<'_>) -> Outline {
         merging: node.merging,
         prefix: node.prefix.len(),
         children,
-        last: 0,
     }
 }

@@ -4,8 +4,9 @@ use super::{
     damage::{Damage, Damages, LOG},
     page_table::PageTable,
     pages::Pages,
-    recovery,
-    rows::{self, RowsRead, Salvage},
+    recovery::{self, LogEnd},
+    rows::{self, RowsRead},
+    salvage::Salvage,
     segments::Slots,
     snapshot, tree,
 };
@@ -31,6 +32,20 @@ impl LogFile {
     ///
     /// Fails only if a file cannot be read. Damage is no error; see [`Self::damages`].
     pub fn read(directory: &Path) -> io::Result<Self> {
+        Self::read_up_to(directory, LogEnd::FirstUnreadable)
+    }
+
+    /// Like [`Self::read`], for a database whose log was on disk beyond the first unreadable place: every message behind
+    /// that place counts too, and the place is a damage.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::read`].
+    pub fn read_past_damage(directory: &Path) -> io::Result<Self> {
+        Self::read_up_to(directory, LogEnd::LastReadable)
+    }
+
+    fn read_up_to(directory: &Path, log_end: LogEnd) -> io::Result<Self> {
         let mut damages = Damages::default();
         snapshot::check_settings(directory, &mut damages)?;
         let file = match File::open(directory.join(LOG)) {
@@ -52,7 +67,7 @@ impl LogFile {
         };
         let slots = Slots::new(file)?;
         let snapshot = snapshot::read(directory, &mut damages)?;
-        let table = recovery::recover(&slots, snapshot, &mut damages)?;
+        let table = recovery::recover(&slots, snapshot, log_end, &mut damages)?;
         let pages = Pages::read(&slots, &table, &mut damages)?;
         let leaves = tree::leaves(&pages, &table, &mut damages);
         Ok(Self { slots: Some(slots), table, pages, leaves, damages, salvage: OnceLock::new() })
@@ -82,7 +97,7 @@ impl LogFile {
     /// rows come in any order, some of them may be older than the last state, and none is visited twice.
     pub fn rows(&self, mut visit: impl FnMut(&[u8], &[u8])) -> io::Result<RowsRead> {
         let Some(slots) = &self.slots else { return Ok(RowsRead::default()) };
-        let Some(leaves) = self.whole() else { return self.salvage(slots)?.rows(slots, &self.table, visit) };
+        let Some(leaves) = self.whole() else { return self.salvage(slots)?.rows(slots, visit) };
         let mut read = RowsRead::default();
         for pid in leaves {
             match rows::leaf_of(slots, &self.table, *pid)? {
@@ -101,7 +116,7 @@ impl LogFile {
     /// The value of a key: the row that [`Self::rows`] visits.
     pub fn get(&self, key: &[u8]) -> io::Result<Option<Vec<u8>>> {
         let Some(slots) = &self.slots else { return Ok(None) };
-        let Some(leaves) = self.whole() else { return self.salvage(slots)?.get(slots, &self.table, key) };
+        let Some(leaves) = self.whole() else { return self.salvage(slots)?.get(slots, key) };
         let after = leaves.partition_point(|pid| *self.pages.outlines[pid].lo <= *key);
         let Some(pid) = after.checked_sub(1).map(|index| leaves[index]) else { return Ok(None) };
         Ok(rows::leaf_of(slots, &self.table, pid)?.and_then(|mut leaf| leaf.rows.remove(key)))

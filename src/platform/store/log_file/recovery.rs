@@ -4,7 +4,7 @@
 //! sled reads the segments in the order of their numbers. It finds the end of the log first: the first place in the newest
 //! segments at which no message can be read. Messages behind that place were never confirmed as written, unless there is
 //! proof: the store flushes each batch before it begins the next one, so two openings of batches behind the end show that
-//! the end was on disk once. Before the end, sled takes an unreadable place for the rest of a segment that was freed and is
+//! the end was on disk once. A caller who has other proof says so ([`LogEnd::LastReadable`]). Before the end, sled takes an unreadable place for the rest of a segment that was freed and is
 //! being written anew. That is true only if messages of a newer segment follow in the same slot. A power cut may have torn
 //! all of them; then traces of the write must be there, and no page may consist of anything else in the slot.
 
@@ -27,6 +27,15 @@ const AHEAD: u64 = 4096;
 const TORN_AHEAD: u64 = 64;
 const NEW_PAGES: u64 = 4096;
 
+/// The place up to which the messages of the log count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LogEnd {
+    /// The first place that cannot be read, as for sled, unless the log itself proves that more was on disk.
+    FirstUnreadable,
+    /// The last message that can be read. The caller knows that the log was on disk beyond the first unreadable place.
+    LastReadable,
+}
+
 /// A message found outside the way that sled takes through the log.
 struct Stray {
     lsn: u64,
@@ -38,6 +47,7 @@ struct Stray {
 struct Recovery<'a> {
     slots: &'a Slots,
     damages: &'a mut Damages,
+    log_end: LogEnd,
     table: PageTable,
     /// Messages below this number are in the snapshot.
     stable: u64,
@@ -62,11 +72,17 @@ struct Recovery<'a> {
 }
 
 /// Returns the page table that the log gives. If sled would come to another one, `damages` says so.
-pub(super) fn recover(slots: &Slots, snapshot: Option<PageSnapshot>, damages: &mut Damages) -> io::Result<PageTable> {
+pub(super) fn recover(
+    slots: &Slots,
+    snapshot: Option<PageSnapshot>,
+    log_end: LogEnd,
+    damages: &mut Damages,
+) -> io::Result<PageTable> {
     let snapshot = snapshot.unwrap_or_default();
     let mut recovery = Recovery {
         slots,
         damages,
+        log_end,
         table: snapshot.table,
         stable: snapshot.stable,
         headers: BTreeMap::new(),
@@ -295,7 +311,8 @@ impl Recovery<'_> {
 
     /// Tells an end that was never on disk from one that was, and takes the messages behind the latter.
     fn judge_end(&mut self) {
-        if self.openings.len() < 2 {
+        let is_proven = self.openings.len() >= 2 || self.log_end == LogEnd::LastReadable && !self.late.is_empty();
+        if !is_proven {
             return;
         }
         let end = self.cut.unwrap_or(self.end);

@@ -1,7 +1,15 @@
 //! Compares the reader with sled itself: over sound databases both find the same rows, and over damaged ones the reader has
 //! told of it whenever sled panics, refuses, or has other rows.
 
-use super::{LogFile, damage::Damages, recovery, segments::Slots, snapshot};
+use super::{
+    LogFile,
+    damage::Damages,
+    decode::{Link, Node, NodeData},
+    messages::{MessageKind, SEGMENT_HEADER},
+    recovery::{self, LogEnd},
+    segments::{SlotBytes, Slots},
+    snapshot,
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, File},
@@ -372,7 +380,7 @@ fn a_torn_write_is_no_damage_over_a_freed_segment_and_damage_over_one_in_use() {
         let snapshot = snapshot::read(path, &mut damages).unwrap().unwrap_or_default();
         let first = snapshot.stable / SEGMENT * SEGMENT;
         let slots = Slots::new(File::open(path.join("db")).unwrap()).unwrap();
-        let table = recovery::recover(&slots, Some(snapshot), &mut damages).unwrap();
+        let table = recovery::recover(&slots, Some(snapshot), LogEnd::FirstUnreadable, &mut damages).unwrap();
         let used: BTreeSet<u64> =
             table.iter().flat_map(|(_, page)| page.parts()).map(|part| part.offset / SEGMENT).collect();
         let headers = (0..slots.count()).filter_map(|slot| Some((slot, slots.header(slot).unwrap()?.lsn)));
@@ -404,6 +412,90 @@ fn a_torn_write_is_no_damage_over_a_freed_segment_and_damage_over_one_in_use() {
         }
     });
     assert!(freed > 0 && in_use > 0, "{freed} segments were freed and {in_use} in use");
+}
+
+/// Makes a database of one segment: some groups, an opening of it anew if `reopened`, and more groups.
+fn one_segment(path: &Path, seed: u64, reopened: bool) -> RowMap {
+    let mut dice = Dice::new(seed);
+    let mut rows = RowMap::new();
+    let mut tree = open_sled(path);
+    for group in 1..=4_u64 {
+        let mut batch = sled::Batch::default();
+        for _ in 0..60 {
+            let key = format!("{}/{:04}", ["event", "user", "sink"][dice.below(3) as usize], dice.below(5000));
+            let value = dice.bytes(120);
+            batch.insert(key.as_bytes(), &*value);
+            rows.insert(key.into_bytes(), value);
+        }
+        let number = group.to_be_bytes().to_vec();
+        batch.insert(NUMBER, &*number);
+        rows.insert(NUMBER.to_vec(), number);
+        tree.apply_batch(batch).unwrap();
+        tree.flush().unwrap();
+        if group == 2 && reopened {
+            drop(tree);
+            tree = open_sled(path);
+        }
+    }
+    drop(tree);
+    drop(open_file_lock(path));
+    rows
+}
+
+/// Waits for sled's threads, which end a moment after its handle.
+fn open_file_lock(path: &Path) -> File {
+    let file = File::open(path.join("db")).unwrap();
+    while file.try_lock().is_err() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    file
+}
+
+/// The messages of the first segment: place, length, and the number of rows in it.
+fn messages(path: &Path) -> Vec<(usize, usize, usize)> {
+    let slots = Slots::new(File::open(path.join("db")).unwrap()).unwrap();
+    let mut bytes = SlotBytes::default();
+    slots.read(0, &mut bytes).unwrap();
+    let mut found = Vec::new();
+    bytes.walk(0, SEGMENT_HEADER, |at, message| {
+        let rows = match message.kind {
+            MessageKind::Node => match Node::decode(message.body).unwrap().data {
+                NodeData::Leaf(rows) => rows.len(),
+                NodeData::Index(_) => 0,
+            },
+            MessageKind::Link => usize::from(matches!(Link::decode(message.body), Ok(Link::Set(..) | Link::Delete(_)))),
+            _ => 0,
+        };
+        found.push((at, message.len, rows));
+        true
+    });
+    found
+}
+
+#[test]
+fn a_damaged_message_of_the_last_segment_costs_no_row_that_another_message_has() {
+    for (seed, reopened) in [(31, false), (32, true)] {
+        let directory = TempDir::new().unwrap();
+        let (path, copied) = (directory.path().join("whole"), directory.path().join("copy"));
+        let original = one_segment(&path, seed, reopened);
+        let messages = messages(&path);
+        assert!(messages.len() > 100 && fs::metadata(path.join("db")).unwrap().len() <= SEGMENT);
+        for (at, length, rows_of_message) in messages {
+            copy(&path, &copied);
+            let file = File::options().read(true).write(true).open(copied.join("db")).unwrap();
+            let mut byte = [0];
+            let middle = (at + length / 2) as u64;
+            file.read_exact_at(&mut byte, middle).unwrap();
+            file.write_all_at(&[byte[0] ^ 0x10], middle).unwrap();
+            let log = LogFile::read_past_damage(&copied).unwrap();
+            let mut rows = RowMap::new();
+            log.rows(|key, value| assert_eq!(rows.insert(key.to_vec(), value.to_vec()), None)).unwrap();
+            let missing = original.iter().filter(|(key, value)| rows.get(*key) != Some(value)).count();
+            let what = format!("seed {seed}: byte {middle}");
+            assert!(missing <= rows_of_message, "{what}: {missing} rows are missing, and it had {rows_of_message}");
+            assert!(missing == 0 || !log.damages().is_empty(), "{what}");
+        }
+    }
 }
 
 #[test]
