@@ -9,7 +9,7 @@ use super::{
 };
 use crate::platform::{
     archive::salvage::{SalvageError, salvage, verify},
-    store::{Compaction, Inspection, StoreOpenError, compact_offline},
+    store::{Compaction, Inspection, LostRows, StoreOpenError, compact_offline},
 };
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -117,22 +117,30 @@ impl SalvageStore {
             let report = json!({"file": file, "size": size, "end": end, "store": report(&self.data, &found)});
             return shell.out.json(&report.to_string());
         }
+        let lost = match found.lost {
+            LostRows::Exactly(_) => format!("{} lost", end.lost),
+            LostRows::AtLeast(_) => format!("at least {} lost", end.lost),
+            LostRows::Unknown => "an unknown number lost".to_owned(),
+        };
         shell.out.line(&format!(
-            "{file}: {} records kept, {} lost; `svc restore {file} --data DIR` makes a data directory from it",
-            end.rows, end.lost
+            "{file}: {} records kept, {lost}; `svc restore {file} --data DIR` makes a data directory from it",
+            end.rows
         ))?;
-        if found.lost_writes > 0 {
-            let writes = found.lost_writes;
-            shell.note(&format!(
-                "{writes} writes had been made of which nothing is left: the events, users and settings that they stored are \
-                 lost, and not among the lost records"
-            ));
+        match found.lost_writes {
+            Some(0) => {}
+            Some(writes) => shell.note(&format!(
+                "the last {writes} writes are missing whole: the events, users and settings that they stored are lost"
+            )),
+            None => shell.note(
+                "the record of the last write cannot be read, and nothing else tells how many records there were",
+            ),
         }
         if found.stale_pages > 0 {
             let pages = found.stale_pages;
             shell.note(&format!("{pages} pages of the database could be read only as they once were"));
         }
-        if !found.is_sound() {
+        // With an exact number, each record is as it was last written.
+        if !matches!(found.lost, LostRows::Exactly(_)) {
             shell.note(
                 "records that were deleted or changed last may be back as they were: after the restore, check users and \
                  tokens, and revoke those that should be gone",
@@ -143,10 +151,16 @@ impl SalvageStore {
 }
 
 fn report(data: &Path, found: &Inspection) -> serde_json::Value {
+    let (loss, lost_rows) = match found.lost {
+        LostRows::Exactly(0) => ("none", Some(0)),
+        LostRows::Exactly(lost) => ("exact", Some(lost)),
+        LostRows::AtLeast(lost) => ("at_least", Some(lost)),
+        LostRows::Unknown => ("unknown", None),
+    };
     json!({
         "data": data, "sound": found.is_sound(), "format": found.format, "rows": found.rows,
         "live_bytes": found.live, "disk_bytes": found.size, "damages": found.damages,
-        "damage_count": found.damage_count, "lost_rows": found.lost, "lost_pages": found.lost_pages,
+        "damage_count": found.damage_count, "loss": loss, "lost_rows": lost_rows, "lost_pages": found.lost_pages,
         "lost_writes": found.lost_writes, "stale_pages": found.stale_pages,
     })
 }

@@ -39,6 +39,7 @@ mod replays;
 mod reports;
 mod rights;
 mod run;
+mod salvage;
 mod secrets;
 mod serial_mode;
 mod server;

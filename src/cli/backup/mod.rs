@@ -33,10 +33,13 @@ pub(super) fn print_kinds(shell: &mut Shell<'_>, end: &ArchiveEnd) -> Result<(),
     shell.out.table(&table)?;
     if end.lost_pages > 0 {
         let pages = end.lost_pages;
-        shell.note(&format!("{pages} pages of the database could not be read, with an unknown number of records"));
+        shell.note(&format!("{pages} pages of the database could not be read when it was made"));
     }
-    if end.lost > 0 {
-        shell.note(&format!("{} damaged records could not be read when it was made, and are not in it", end.lost));
+    if end.lost_unknown {
+        shell.note("an unknown number of records was lost before it was made, and is not in it");
+    } else if end.lost > 0 {
+        let bound = if end.damaged { "at least " } else { "" };
+        shell.note(&format!("{bound}{} records were lost before it was made, and are not in it", end.lost));
     }
     Ok(())
 }

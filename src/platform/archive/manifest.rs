@@ -35,12 +35,15 @@ pub struct Manifest {
 pub struct ArchiveEnd {
     pub rows: u64,
     pub by_kind: BTreeMap<String, u64>,
-    /// Records that could not be read when the archive was made, and are not in it.
+    /// Records that were lost before the archive was made, and are not in it: at least as many, if the database was damaged.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lost: u64,
     /// Pages of the database that could not be read, each with some records.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lost_pages: u64,
+    /// Set if more records may be lost than are counted here, and nothing tells how many.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lost_unknown: bool,
     /// Set if the database was damaged, so that records may be missing or older than they were.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub damaged: bool,
@@ -66,7 +69,7 @@ struct ManifestVersion {
 impl ArchiveEnd {
     /// True if the archive has every record as it was.
     pub const fn is_whole(&self) -> bool {
-        self.lost == 0 && self.lost_pages == 0 && !self.damaged
+        self.lost == 0 && self.lost_pages == 0 && !self.lost_unknown && !self.damaged
     }
 }
 

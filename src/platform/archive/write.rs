@@ -31,6 +31,7 @@ pub struct ArchiveWriter<W: Write> {
     counts: KindCounts,
     lost: u64,
     lost_pages: u64,
+    lost_unknown: bool,
     damaged: bool,
     /// `None` once the archive is finished or has failed.
     full: Option<mpsc::SyncSender<Vec<u8>>>,
@@ -73,6 +74,7 @@ impl<W: Write + Send + 'static> ArchiveWriter<W> {
             counts: KindCounts::default(),
             lost: 0,
             lost_pages: 0,
+            lost_unknown: false,
             damaged: false,
             full: Some(full),
             thread: Some(thread),
@@ -105,7 +107,7 @@ impl<W: Write + Send + 'static> ArchiveWriter<W> {
         self.flush_full()
     }
 
-    /// Counts records that cannot be read, and so are not in the archive.
+    /// Counts records that are lost, and so are not in the archive.
     pub const fn lose_rows(&mut self, count: u64) {
         self.lost += count;
     }
@@ -113,6 +115,11 @@ impl<W: Write + Send + 'static> ArchiveWriter<W> {
     /// Counts pages of a database that cannot be read, each with some records.
     pub const fn lose_pages(&mut self, count: u64) {
         self.lost_pages += count;
+    }
+
+    /// Notes that nothing tells how many records are lost.
+    pub const fn lose_unknown_rows(&mut self) {
+        self.lost_unknown = true;
     }
 
     /// Notes that the database is damaged.
@@ -129,8 +136,15 @@ impl<W: Write + Send + 'static> ArchiveWriter<W> {
         self.flush()?;
         let mut compressor = self.join()?;
         let (rows, by_kind) = (self.counts.total(), self.counts.by_name());
-        let (lost, lost_pages, damaged) = (self.lost, self.lost_pages, self.damaged);
-        let end = ArchiveEnd { rows, by_kind, lost, lost_pages, damaged, sha256: digits(self.hash.clone()) };
+        let end = ArchiveEnd {
+            rows,
+            by_kind,
+            lost: self.lost,
+            lost_pages: self.lost_pages,
+            lost_unknown: self.lost_unknown,
+            damaged: self.damaged,
+            sha256: digits(self.hash.clone()),
+        };
         let mut line = serde_json::to_vec(&EndLine { end: end.clone() })?;
         line.push(b'\n');
         compressor.write(&line)?;

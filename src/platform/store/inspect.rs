@@ -25,18 +25,34 @@ use std::{
 /// Damages that are told one by one; further ones are only counted.
 const TOLD: usize = 100;
 
+/// The number of records that are lost, as far as it is known. The last write has the number of all records; without it nothing tells
+/// how many there were.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LostRows {
+    Exactly(u64),
+    /// Deleted records that are back make up for lost ones in the count.
+    AtLeast(u64),
+    Unknown,
+}
+
+impl Default for LostRows {
+    fn default() -> Self {
+        Self::Exactly(0)
+    }
+}
+
 /// The result of reading a whole database.
 #[derive(Debug, Default)]
 pub struct Inspection {
     pub format: u32,
     /// Records that were read.
     pub rows: u64,
-    /// Records that are there and cannot be read.
-    pub lost: u64,
+    /// Records that had been written and are not among those that were read.
+    pub lost: LostRows,
     /// Pages of which nothing can be read, each with some records.
     pub lost_pages: u64,
-    /// Writes that had been made and of which nothing is left, each with some records.
-    pub lost_writes: u64,
+    /// Writes that had been made and of which nothing is left, each with some records. `None` if that is not known.
+    pub lost_writes: Option<u64>,
     /// Pages that can be read only as they once were.
     pub stale_pages: u64,
     /// Bytes of the file that are in use.
@@ -46,6 +62,9 @@ pub struct Inspection {
     /// The damages, each in one line. Empty if the database is sound.
     pub damages: Vec<String>,
     pub damage_count: u64,
+    /// Records that are there and cannot be read, and blocks of records.
+    unreadable_rows: u64,
+    unreadable_blocks: u64,
 }
 
 impl Inspection {
@@ -60,9 +79,23 @@ impl Inspection {
         }
     }
 
-    fn lose(&mut self, error: &StoreError) {
-        self.lost += 1;
-        self.add_damage(error);
+    /// Compares the rows that were found with those that there were after the last write, `last`.
+    fn count_lost(&mut self, last: Commit, found: Digest) {
+        match check::missing_rows(last, found) {
+            // Every row is as it was last written.
+            None => {
+                self.lost = LostRows::Exactly(self.unreadable_rows);
+                (self.lost_pages, self.stale_pages) = (0, 0);
+            }
+            Some(reason) => {
+                let missing = last.digest.rows.saturating_sub(found.rows).max(self.unreadable_blocks);
+                self.lost = match self.unreadable_rows + missing {
+                    0 => LostRows::Unknown,
+                    lost => LostRows::AtLeast(lost),
+                };
+                self.add_damage(reason);
+            }
+        }
     }
 }
 
@@ -120,23 +153,20 @@ pub fn inspect(
     let failed = |source| StoreOpenError::Directory { path: path.clone(), source };
     let mut file_damages = Vec::new();
     // A file with nonsense is a damage; the rows tell more.
-    let mut sensible = |read: io::Result<u64>, otherwise: u64| match read {
+    let mut sensible = |read: io::Result<u64>| match read {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             file_damages.push(error.to_string());
-            Ok(otherwise)
+            Ok(None)
         }
-        read => read.map_err(failed),
+        read => read.map(Some).map_err(failed),
     };
     let known = format::CURRENT;
-    let found = sensible(format::read(&path).map(u64::from), known.into())? as u32;
+    let found = sensible(format::read(&path).map(u64::from))?.map_or(known, |found| found as u32);
     if found > known {
         return Err(StoreOpenError::NewerFormat { path, found, known });
     }
-    let noted = sensible(check::noted(directory, &path, found), 0)?;
-    let log = LogFile::read(&path).map_err(failed)?;
-    let in_file = if found > 1 { log.get(&[keys::COMMIT]).map_err(failed)?.map(Value::from) } else { None };
-    let in_file = in_file.as_ref().and_then(Commit::of_row).unwrap_or_default();
-    let journal = JournalEnd::read(&path).map_err(failed)?.unless_older_than(in_file);
+    let noted = sensible(check::noted(directory, &path, found))?;
+    let (log, journal) = read_files(&path, found, noted).map_err(failed)?;
     let rows = RowsAtRest { log, journal: journal.changes() };
     let log = &rows.log;
     let mut inspection = Inspection {
@@ -152,23 +182,26 @@ pub fn inspect(
     if found == 1 {
         log.rows(|key, _| times.see(key)).map_err(failed)?;
     }
-    let (mut commit, mut digest, mut result) = (Commit::default(), Digest::default(), Ok(()));
+    let commit = commit_of(log, found).map_err(failed)?;
+    let (mut digest, mut result) = (Digest::default(), Ok(()));
     let (mut visited, mut blocks) = (VisitedRows::of(log), BlockReader::new().map_err(failed)?);
     let read = log.rows(|start, raw| {
         if result.is_err() {
             return;
         }
         if found == 1 {
-            result = read_row_of_format1(log, &times, start, raw, &mut inspection, &mut commit, &mut visit);
+            result = read_row_of_format1(log, &times, start, raw, &mut inspection, &mut visit);
             return;
         }
         if start.first() == Some(&keys::COMMIT) {
-            commit = Commit::of_row(&raw.into()).unwrap_or_default();
             return;
         }
         let block = match blocks.open(start, &raw.into()) {
             Ok(block) => block,
-            Err(error) => return inspection.lose(&error),
+            Err(error) => {
+                inspection.unreadable_blocks += 1;
+                return inspection.add_damage(error);
+            }
         };
         let mut is_new = |key: &[u8]| !rows.journal.contains_key(key) && visited.insert(key);
         result = block.iter().filter(|(key, _)| is_new(key)).try_for_each(|(key, raw)| {
@@ -184,19 +217,53 @@ pub fn inspect(
         }
     }
     (inspection.lost_pages, inspection.stale_pages) = (read.lost_pages, read.stale_pages);
-    if let Some(missing) = check::missing_groups(commit, &journal, noted) {
-        // With lost or old pages the number of the last write is not known.
-        if inspection.lost_pages + inspection.stale_pages == 0 && commit.number > 0 {
-            inspection.lost_writes = missing.count;
-        }
-        inspection.add_damage(missing.reason);
+    let last = journal.last().unwrap_or(commit);
     // Format 1 had no digest.
-    } else if found > 1
-        && let Some(reason) = check::missing_rows(journal.last().unwrap_or(commit), digest)
-    {
-        inspection.add_damage(reason);
+    let is_last_state = if found > 1 { check::missing_rows(last, digest).is_none() } else { log.damage_count() == 0 };
+    match check::missing_groups(commit, &journal, noted.unwrap_or(0)) {
+        Some(missing) => {
+            inspection.lost = LostRows::Unknown;
+            // If other rows are there than after the last write that was found, they come from a part of the missing ones.
+            inspection.lost_writes = (last.number > 0 && is_last_state).then_some(missing.count);
+            inspection.add_damage(missing.reason);
+        }
+        None => {
+            inspection.lost_writes = noted.map(|_| 0);
+            match found {
+                1 if is_last_state => inspection.lost = LostRows::Exactly(inspection.unreadable_rows),
+                1 => inspection.lost = LostRows::Unknown,
+                _ => inspection.count_lost(last, digest),
+            }
+        }
+    }
+    if noted.is_none() {
+        inspection.lost = LostRows::Unknown;
     }
     Ok(inspection)
+}
+
+/// Reads the files of a database of this format. If they lack the write with the number that was noted, the log was on disk beyond the end
+/// that sled finds, and everything that can be read behind it counts too.
+fn read_files(path: &Path, format: u32, noted: Option<u64>) -> io::Result<(LogFile, JournalEnd)> {
+    let with_journal = |log: LogFile| -> io::Result<_> {
+        let commit = commit_of(&log, format)?;
+        let journal = JournalEnd::read(path)?.unless_older_than(commit);
+        let is_last = noted.is_some_and(|noted| check::missing_groups(commit, &journal, noted).is_none());
+        Ok((is_last, (log, journal)))
+    };
+    match with_journal(LogFile::read(path)?)? {
+        (true, files) => Ok(files),
+        (false, _) => Ok(with_journal(LogFile::read_past_damage(path)?)?.1),
+    }
+}
+
+/// The last group in sled's file, or the one before the first if its record cannot be read.
+fn commit_of(log: &LogFile, format: u32) -> io::Result<Commit> {
+    let row = log.get(&[keys::COMMIT])?.map(Value::from);
+    Ok(match format {
+        1 => Commit { number: row.as_ref().and_then(format1::commit_number).unwrap_or(0), ..Commit::default() },
+        _ => row.as_ref().and_then(Commit::of_row).unwrap_or_default(),
+    })
 }
 
 fn read_row_of_format1(
@@ -205,13 +272,9 @@ fn read_row_of_format1(
     key: &[u8],
     raw: &[u8],
     inspection: &mut Inspection,
-    commit: &mut Commit,
     visit: &mut impl FnMut(&mut Inspection, &[u8], &[u8]) -> io::Result<()>,
 ) -> io::Result<()> {
     let raw = Value::from(raw);
-    if key.first() == Some(&keys::COMMIT) {
-        commit.number = format1::commit_number(&raw).unwrap_or(0);
-    }
     match format1::current_row(times, key, &raw, |piece| Ok(log.get(piece)?.map(Value::from)))? {
         CurrentRow::Row { key, value } => take_row(&key, Ok(value), inspection, visit),
         CurrentRow::Absent => Ok(()),
@@ -254,7 +317,8 @@ fn take_row(
             visit(inspection, key, &value)
         }
         Err(error) => {
-            inspection.lose(&error);
+            inspection.unreadable_rows += 1;
+            inspection.add_damage(error);
             Ok(())
         }
     }

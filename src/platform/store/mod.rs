@@ -71,7 +71,7 @@ pub use chunked::Value;
 pub use error::{StoreError, StoreOpenError, readable};
 pub use format::CURRENT as FORMAT;
 pub use handle::Store;
-pub use inspect::{Inspection, inspect};
+pub use inspect::{Inspection, LostRows, inspect};
 pub use log_file::{Damage, LogFile, RowsRead};
 pub use new_database::{FinishedDatabase, NewDatabase};
 pub use offline::OfflineDirectory;
