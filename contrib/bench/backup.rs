@@ -62,9 +62,9 @@ fn main() -> ExitCode {
     println!("  backup, idle              {:.0}", idle.0);
     println!("  backup, under emits       {:.0}", busy.0);
     println!("  restore                   {restore:.0}");
-    println!("  yardstick: copy and sync  {copy:.0}");
-    println!("  yardstick: copy, zstd -1  {compressed:.0}");
-    println!("  yardstick: sled alone     {engine:.0}");
+    println!("  baseline: copy and sync  {copy:.0}");
+    println!("  baseline: copy, zstd -1  {compressed:.0}");
+    println!("  baseline: sled alone     {engine:.0}");
     println!("emits/s with {EMITTERS} emitters: {:.0} alone, {:.0} during a backup", quiet.rate, loaded.rate);
     println!(
         "slowest emit: {:?} alone, {:?} during a backup (p99 {:?}, {:?})",
@@ -72,14 +72,14 @@ fn main() -> ExitCode {
     );
     let bound = TARGET.min(copy).min(compressed);
     let met = [
-        requirement("backup, idle", idle.0, " MB/s", idle.0 >= bound, "100, or the yardstick"),
+        requirement("backup, idle", idle.0, " MB/s", idle.0 >= bound, "100, or the baseline"),
         requirement("backup, under emits", busy.0, " MB/s", busy.0 >= bound / 2.0, "half of that beside the emits"),
         requirement(
             "restore",
             restore,
             " MB/s",
             restore >= bound.min(engine * 0.8),
-            "100, or 0.8 of the yardsticks' slowest",
+            "100, or 0.8 of the baselines' slowest",
         ),
         requirement("slowest emit", loaded.slowest.as_secs_f64(), " s", loaded.slowest.as_millis() < 500, "under 0.5"),
     ];

@@ -1,7 +1,7 @@
 //! Processor time of a filter on a 500-byte event, in the server and in the worker process together: a filter of the kind that the
 //! server answers itself, and one that Lua answers; one of them, then ten of one owner, which go to the worker in one message.
 //! Events come one after the other, so that no message to the worker is shared between two of them, and then 16 at a time.
-//! The yardstick is a message of the event's size to a thread and back, which alternates with the filters in rounds; the figures
+//! The baseline is a message of the event's size to a thread and back, which alternates with the filters in rounds; the figures
 //! are medians.
 //!
 //! Run with `cargo bench --bench filter`; exits 1 if a filter exceeds its budget.
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
                 let verdict = if each <= BUDGET { "kept" } else { "BROKEN" };
                 kept &= each <= BUDGET;
                 println!(
-                    "{kind:<5} {count:>2} filters, {at_once:>2} events at once   {each:>5.1} us for each filter, {echoes:>4.2} of the yardstick   {verdict}"
+                    "{kind:<5} {count:>2} filters, {at_once:>2} events at once   {each:>5.1} us for each filter, {echoes:>4.2} of the baseline   {verdict}"
                 );
             }
         }

@@ -1,7 +1,7 @@
 //! Size of the database after many events with a small history, through the store and the queue engine without HTTP.
 //!
 //! Every event is emitted, delivered and acknowledged, and history is pruned as the server does it. The emitters let the
-//! server choose the ids, then choose random ones. The yardstick is a store whose rows are keyed by random ids, as a plain
+//! server choose the ids, then choose random ones. The baseline is a store whose rows are keyed by random ids, as a plain
 //! layout would have them, under the same load.
 //!
 //! Run with `cargo bench --bench growth`; `GROWTH_EVENTS=50000` makes it short. Exits 1 if a requirement is missed.
@@ -31,7 +31,7 @@ use svc::{
         store::{Store, keys},
     },
     routing::queue::{
-        Attempt, AttemptOutcome, Engine, Retention, RouteTarget, SettledAttempt, Settlement,
+        AcceptOptions, Attempt, AttemptOutcome, Engine, Retention, RouteTarget, SettledAttempt, Settlement,
         sled::{EngineHooks, QueueLimits, SledEngine},
     },
 };

@@ -1,6 +1,6 @@
 //! Processor time of rendering a template for a 500-byte event in a worker process, in a pooled Lua state and in a new one,
-//! and what the way to the worker and back adds to it in both processes. The yardstick is a message of the same size to a
-//! thread and back over the same kind of socket. Renders and the yardstick alternate in rounds, and the figures are medians.
+//! and what the way to the worker and back adds to it in both processes. The baseline is a message of the same size to a
+//! thread and back over the same kind of socket. Renders and the baseline alternate in rounds, and the figures are medians.
 //!
 //! A template that names one field of a large event is measured beside one that takes all of it.
 //!
@@ -71,7 +71,7 @@ fn main() -> ExitCode {
                 pooled: per_render(lua),
                 wall: per_render(wall.as_secs_f64() * 1e6),
                 way: per_render(cpu - lua),
-                yardstick: echo.micros(RENDERS).await,
+                baseline: echo.micros(RENDERS).await,
             });
         }
         workers.shut_down();
@@ -79,8 +79,8 @@ fn main() -> ExitCode {
     });
     let median = |of: fn(&RenderRound) -> f64| median(rounds.iter().map(of).collect());
     let (pooled, wall) = (median(|round| round.pooled), median(|round| round.wall));
-    let (way, yardstick) = (median(|round| round.way), median(|round| round.yardstick));
-    let ratio = median(|round| round.way / round.yardstick);
+    let (way, baseline) = (median(|round| round.way), median(|round| round.baseline));
+    let ratio = median(|round| round.way / round.baseline);
     let fresh = tokio.block_on(async {
         let metrics = Arc::<Metrics>::default();
         let workers = workers(&directory.path().join("fresh"), &metrics);
@@ -104,7 +104,7 @@ fn main() -> ExitCode {
         field / whole
     );
     println!("way to the worker   {way:.1} us of processor time per render, in both processes");
-    println!("yardstick           {yardstick:.1} us for a message and its echo; the way takes {ratio:.2} of it");
+    println!("baseline           {baseline:.1} us for a message and its echo; the way takes {ratio:.2} of it");
     let mut code = ExitCode::SUCCESS;
     if pooled > BUDGET {
         println!("a render is over the budget of {BUDGET} us");
@@ -121,14 +121,14 @@ fn main() -> ExitCode {
     code
 }
 
-/// Microseconds of one render in a round, and of the yardstick.
+/// Microseconds of one render in a round, and of the baseline.
 struct RenderRound {
     /// Processor time of the run.
     pooled: f64,
     wall: f64,
     /// Processor time of the way to the worker and back.
     way: f64,
-    yardstick: f64,
+    baseline: f64,
 }
 
 /// Processor time of a template for a large event in its worker, in microseconds.

@@ -2,7 +2,7 @@
 //! up to ten thousand; and the bytes that the daemon writes to disk for each.
 //!
 //! The time runs from the first emit until the last webhook request has arrived at a receiver in this process. The
-//! yardstick is a bare hyper client that posts the same body to the same receiver over as many connections as there are
+//! baseline is a bare hyper client that posts the same body to the same receiver over as many connections as there are
 //! sinks, without queue, order or disk. Rounds of deliveries to ten and to ten thousand sinks then compare the cost of the
 //! two: the speed of a machine changes, and with it that of measurements minutes apart.
 //!
@@ -31,7 +31,7 @@ const LONGEST: Duration = Duration::from_secs(300);
 /// Deliveries of each measurement. The daemon hands its database the writes of many events at once; all measurements include
 /// several of these checkpoints.
 const DELIVERIES: usize = 100_000;
-/// Posts of the yardstick.
+/// Posts of the baseline.
 const POSTS: usize = 20_000;
 const SINKS: [usize; 5] = [1, FEW, 64, 1000, MANY];
 const FEW: usize = 10;

@@ -1,4 +1,4 @@
-//! What the benchmarks of Lua in worker processes share: the workers, the event, the yardstick, and the processor time
+//! Shared by the benchmarks of Lua in worker processes: the workers, the event, the baseline, and the processor time
 //! of all processes.
 
 use futures_util::future::BoxFuture;
@@ -81,7 +81,7 @@ impl MethodCaller for Unreachable {
     }
 }
 
-/// The yardstick: a thread that sends every message back.
+/// The baseline: a thread that sends every message back.
 pub struct Echo {
     socket: UnixStream,
     message: Vec<u8>,

@@ -8,7 +8,7 @@ use super::{
     in_flight::InFlightCalls,
     liveness::{DeadLink, LinkActivity, MAX_MISSED_HEARTBEATS},
     server_link::{LinkDown, QueuedMessage, ServerLink, ServerOutboxReceiver},
-    shutdown::{Farewell, StopReason},
+    shutdown::{LinkClosing, StopReason},
     state::AgentState,
 };
 use crate::model::{
@@ -112,7 +112,7 @@ impl<'a> Connection<'a> {
         let (sink, stream) = socket.split();
         let mut reading = pin!(self.read(stream));
         let mut writing = pin!(self.write(sink, messages));
-        let farewell = tokio::select! {
+        let closing = tokio::select! {
             end = &mut reading => return end,
             end = &mut writing => return end,
             dead = activity.stopped(self.heartbeat) => return match dead {
@@ -123,9 +123,9 @@ impl<'a> Connection<'a> {
             Err(LinkDown) = self.report_server_health() => return ConnectionEnd::Closed,
             Err(LinkDown) = self.run_health_checks() => return ConnectionEnd::Closed,
             () = self.link.closed() => return ConnectionEnd::NoAnswer,
-            farewell = self.agent.shutdown.links_closing() => farewell,
+            closing = self.agent.shutdown.links_closing() => closing,
         };
-        if farewell == Farewell::Goodbye {
+        if closing == LinkClosing::WithGoodbye {
             let goodbye = async {
                 let (_, _) = tokio::join!(self.link.outbox.send_goodbye(), &mut writing);
                 // Read until the server closes too: closing a socket with unread input discards what was sent last.

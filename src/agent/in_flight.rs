@@ -86,8 +86,11 @@ mod tests {
         let (done, ended) = oneshot::channel();
         calls.start(1, async { done.send(()).unwrap() });
         ended.await.unwrap();
-        while !calls.running().is_empty() {
-            tokio::task::yield_now().await;
-        }
+        let forgotten = async {
+            while !calls.running().is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(60), forgotten).await.expect("it is forgotten");
     }
 }

@@ -25,11 +25,11 @@ pub enum StopReason {
 
 /// The way in which the agent leaves its servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Farewell {
-    /// With a goodbye: the space stops.
-    Goodbye,
-    /// Without a goodbye: only this agent ends, and the space stays deployed.
-    Silent,
+pub enum LinkClosing {
+    /// The space stops.
+    WithGoodbye,
+    /// Only this agent ends, and the space stays deployed.
+    WithoutGoodbye,
 }
 
 /// State of the shutdown.
@@ -63,15 +63,15 @@ impl Shutdown {
     }
 
     /// Resolves once the links are to close.
-    pub async fn links_closing(&self) -> Farewell {
+    pub async fn links_closing(&self) -> LinkClosing {
         self.closing_links.cancelled().await;
         match self.reason.get() {
-            Some(StopReason::Requested | StopReason::SpaceStopped(_)) => Farewell::Goodbye,
+            Some(StopReason::Requested | StopReason::SpaceStopped(_)) => LinkClosing::WithGoodbye,
             // The space has not stopped: another agent serves it or will, or no server knows this one any more.
             Some(
                 StopReason::Abandoned | StopReason::Replaced(_) | StopReason::Revoked(_) | StopReason::WrongSpace(_),
             )
-            | None => Farewell::Silent,
+            | None => LinkClosing::WithoutGoodbye,
         }
     }
 }

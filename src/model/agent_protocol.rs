@@ -7,8 +7,13 @@
 //!          ◀──────────────────── Libraries
 //!   Register ──────────────────▶
 //!          ◀──────────────────── Registered | Refused
+//!   Unregister ────────────────▶          answered in the same way
+//!   Health ────────────────────▶          of the method server, at every change
 //!          ◀──────────────────── Call
 //!   Reply  ────────────────────▶          unless it is a notification
+//!          ◀──────────────────── Cancel   the caller of a call has left
+//!          ◀──────────────────── Check    the health check to run from now on
+//!   Checked ───────────────────▶          the result of each check
 //!   Event  ────────────────────▶
 //!          ◀──────────────────── Confirm | ConfirmMany  once it is on disk, or can never be
 //!   Goodbye ◀──────────────────▶ Goodbye  the leaving side gives the reason

@@ -211,6 +211,7 @@ mod tests {
     async fn shutdown_without_connections_ends_at_once() {
         let served = serve(4, Duration::from_secs(600)).await;
         served.shutdown.cancel();
-        served.serving.await.unwrap();
+        let ended = tokio::time::timeout(Duration::from_secs(60), served.serving).await;
+        ended.expect("it does not wait for the drain").unwrap();
     }
 }

@@ -199,8 +199,7 @@ fn slot(minute: i64) -> usize {
 }
 
 fn shortened(error: &str) -> String {
-    let end = (0..=MAX_ERROR.min(error.len())).rev().find(|end| error.is_char_boundary(*end)).unwrap_or(0);
-    error[..end].to_owned()
+    error[..error.floor_char_boundary(MAX_ERROR)].to_owned()
 }
 
 #[cfg(test)]

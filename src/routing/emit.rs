@@ -1,7 +1,7 @@
 //! The event's way in: ingress → stamp → route → queue. The way goes on in [`crate::delivery::deliver`].
 //!
 //! Everything that raises events (the HTTP API, agents, sources, scripts, the service's own system events) goes through
-//! [`Emitter`]: one event at a time by [`Emitter::emit`], a stream of them by [`Emitter::hand_over_in`].
+//! [`Emitter`]: one event at a time by [`Emitter::emit`], a stream of them by [`Emitter::hand_over_ordered`].
 
 use crate::{
     model::{
@@ -13,7 +13,7 @@ use crate::{
     platform::keyed_semaphore::KeyedSemaphore,
     routing::{
         matcher::Routes,
-        queue::{AcceptError, AcceptOptions, Engine, EventSequence, Receipt, RouteTarget},
+        queue::{AcceptError, AcceptOptions, Engine, OrderedEmits, Receipt, RouteTarget},
         route::{EventRoute, RouteFilters},
     },
 };
@@ -121,22 +121,26 @@ impl Emitter {
     }
 
     /// Hands an event to the queue engine and returns before it is on disk; the returned future resolves to its receipt.
-    /// Events that are handed over one after the other are accepted in that order; none of them overtakes one of its sequence
-    /// for which there was no room.
+    /// Events that are handed over one after the other are accepted in that order; none of them overtakes one for which
+    /// there was no room.
     ///
     /// # Errors
     ///
     /// Fails if the event breaks a rule, or cannot be stored now; nothing is queued then. Later errors are those of the
     /// returned future.
-    pub async fn hand_over_in(&self, sequence: &EventSequence, new: NewEvent) -> Result<PendingReceipt<'_>, EmitError> {
-        self.hand_over(new, None, Some(sequence.clone())).await
+    pub async fn hand_over_ordered(
+        &self,
+        order: &OrderedEmits,
+        new: NewEvent,
+    ) -> Result<PendingReceipt<'_>, EmitError> {
+        self.hand_over(new, None, Some(order.clone())).await
     }
 
     async fn hand_over(
         &self,
         new: NewEvent,
         except: Option<SinkId>,
-        sequence: Option<EventSequence>,
+        order: Option<OrderedEmits>,
     ) -> Result<PendingReceipt<'_>, EmitError> {
         if new.id == Some(EventId::NIL) {
             return Err(EmitError::NilId);
@@ -154,7 +158,7 @@ impl Emitter {
         let event = Arc::new(self.stamp(new));
         let targets = self.targets(&event, routes, filtered).await;
         drop(filtering);
-        let options = AcceptOptions { sequence, memory: Some(memory) };
+        let options = AcceptOptions { order, memory: Some(memory) };
         let mut accepting: PendingReceipt<'_> =
             Box::pin(async move { Ok(self.engine.accept(event, targets, options).await?) });
         // The first poll gives the event its place in the order of the engine.
@@ -319,11 +323,11 @@ mod tests {
     async fn events_on_disk_take_no_memory_also_if_nobody_asks_for_their_receipts() {
         let directory = TempDir::new().unwrap();
         let (emitter, store) = emitter(&directory, Arc::new(NoFilters));
-        let (sequence, user) = (EventSequence::default(), UserId::new());
+        let (order, user) = (OrderedEmits::default(), UserId::new());
         let handing_over = async {
             let mut receipts = Vec::new();
             for _ in 0..12 {
-                receipts.push(emitter.hand_over_in(&sequence, new_event(user)).await.unwrap());
+                receipts.push(emitter.hand_over_ordered(&order, new_event(user)).await.unwrap());
             }
             receipts
         };

@@ -25,7 +25,7 @@ use crate::{
     platform::{metrics::Metrics, secret_keys::UnsealError, store::StoreError, value_reader::read_value},
     routing::{
         emit::{EmitError, Emitter, NewEvent},
-        queue::{AcceptError, EventSequence},
+        queue::{AcceptError, OrderedEmits},
     },
     scripting::workers::{LuaWorkers, Quarantined},
 };
@@ -271,7 +271,7 @@ impl SourceIntake {
     /// Emits the events in order, and returns once all are on disk.
     async fn emit(&self, source: &Source, events: Vec<SourceEvent>) -> Result<Vec<EventId>, IntakeError> {
         let (user_id, actor) = self.raiser(source.owner)?;
-        let (sequence, mut pending) = (EventSequence::default(), Vec::with_capacity(events.len()));
+        let (order, mut pending) = (OrderedEmits::default(), Vec::with_capacity(events.len()));
         for SourceEvent { kind, payload, id } in events {
             let event = NewEvent {
                 id,
@@ -283,7 +283,7 @@ impl SourceIntake {
                 actor: actor.clone(),
                 payload,
             };
-            pending.push((id, self.emitter.hand_over_in(&sequence, event).await));
+            pending.push((id, self.emitter.hand_over_ordered(&order, event).await));
         }
         let mut stored = Vec::with_capacity(pending.len());
         let mut failure = None;

@@ -2,7 +2,7 @@
 
 use super::support::{LinkedAgent, RunningAgent, ScriptedServer, raw, settings, soon};
 use crate::{
-    agent::AgentError,
+    agent::{AgentError, AgentSettings},
     model::{
         agent_protocol::{EventConfirmation, EventReceipt, Goodbye, ToAgent},
         id::EventId,
@@ -125,7 +125,9 @@ async fn an_abandoned_agent_leaves_without_a_goodbye() {
 #[tokio::test]
 async fn an_agent_without_a_link_ends_at_once() {
     let (scratch, server) = (tempfile::tempdir().unwrap(), ScriptedServer::new().await);
-    let agent = RunningAgent::start(settings(&scratch, &[&server])).await;
+    // Longer than the test waits.
+    let drain = Duration::from_secs(600);
+    let agent = RunningAgent::start(AgentSettings { drain, ..settings(&scratch, &[&server]) }).await;
     agent.emit("a", json!({})).await;
     agent.stop(()).await;
 }

@@ -78,7 +78,7 @@ impl Deliverer {
         if most == 0 || self.0.recipients.find(sink).is_none() {
             return false;
         }
-        match self.0.engine.feed_replay(sink, most).await {
+        match self.0.engine.advance_replay(sink, most).await {
             Ok(step) => {
                 rates.spend(job.id, step.queued);
                 step.has_more

@@ -134,7 +134,7 @@ impl DeliveryFixture {
     async fn register(&self, names: &[&str]) {
         let methods: Vec<_> = names.iter().map(|name| method(name, Some("*"), &[])).collect();
         self.subscriptions.replace(self.space, "notes", self.ada, &methods).await.unwrap();
-        self.deliverer.space_served(self.space);
+        self.deliverer.resume_space(self.space);
     }
 
     fn queue_of(&self, name: &str) -> SinkId {
@@ -168,7 +168,7 @@ impl DeliveryFixture {
     /// Reconnects the space's agent.
     fn connect(&self) {
         self.gateway.set(Presence::Ready);
-        self.deliverer.space_served(self.space);
+        self.deliverer.resume_space(self.space);
     }
 
     /// Returns the numbers of the events that this method was called with, in order.

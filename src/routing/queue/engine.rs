@@ -94,17 +94,17 @@ pub struct QueueHead {
     pub follows_dead_letter: bool,
 }
 
-/// Events that one sender hands over in order, without waiting for each. Once one of them is refused for want of room, those
-/// behind it are refused too, so that none overtakes it.
+/// Emits of one sender, which hands them over in order without waiting for each. Once one of them is refused for want of room,
+/// those behind it are refused too, so that none overtakes it.
 #[derive(Clone, Debug, Default)]
-pub struct EventSequence(Arc<AtomicBool>);
+pub struct OrderedEmits(Arc<AtomicBool>);
 
-impl EventSequence {
-    pub fn is_broken(&self) -> bool {
+impl OrderedEmits {
+    pub fn is_refusing(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    pub fn break_off(&self) {
+    pub fn refuse_rest(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
@@ -112,8 +112,8 @@ impl EventSequence {
 /// What goes to the engine with an event.
 #[derive(Debug, Default)]
 pub struct AcceptOptions {
-    /// The sequence in which the sender hands its events over.
-    pub sequence: Option<EventSequence>,
+    /// The emits of its sender, if it hands over several in order.
+    pub order: Option<OrderedEmits>,
     /// The permit for the memory that the event takes on its way. The engine drops it when the event is on disk or refused,
     /// whether or not anybody waits for the receipt.
     pub memory: Option<OwnedSemaphorePermit>,
@@ -182,8 +182,8 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Stores the event and queues it for each target, all or nothing.
     ///
-    /// Its place among other events is decided when the future is first polled. With a sequence, the event is refused as
-    /// [`AcceptError::UndeliveredFull`] if one before it in the sequence was.
+    /// Its place among other events is decided when the future is first polled. In ordered emits, the event is refused as
+    /// [`AcceptError::UndeliveredFull`] if one before it was.
     async fn accept(
         &self,
         event: Arc<Event>,
@@ -230,7 +230,7 @@ pub trait Engine: Send + Sync + 'static {
     ) -> Result<Redelivered, StoreError>;
 
     /// Starts a job that queues events of the history for the sink again, in the order of the history and under new numbers. It makes
-    /// progress by [`Engine::feed_replay`]. A sink has one unfinished job at most.
+    /// progress by [`Engine::advance_replay`]. A sink has one unfinished job at most.
     async fn start_replay(&self, sink: SinkId, new: NewReplay, entry: AuditEntry) -> Result<ReplayJob, ReplayError>;
 
     /// Changes the sink's unfinished job.
@@ -251,7 +251,7 @@ pub trait Engine: Send + Sync + 'static {
     /// write.
     ///
     /// Half of the free places are left to new events, and replayed events take none from them.
-    async fn feed_replay(&self, sink: SinkId, most: usize) -> Result<ReplayStep, StoreError>;
+    async fn advance_replay(&self, sink: SinkId, most: usize) -> Result<ReplayStep, StoreError>;
 
     /// Waits until a queue has room for further events of its job, or a job was started or changed.
     async fn wait_for_replay_room(&self);

@@ -3,8 +3,8 @@
 //! A queue engine gives four guarantees:
 //!
 //! - The receipt of an accepted event is given after the event is on disk in every queue that had room.
-//! - A queue yields its events in the order of their sequence numbers, and the numbers have no gaps but those of
-//!   dropped events.
+//! - A queue yields its events in the order of their sequence numbers, and skips only the numbers of dropped and of damaged
+//!   events.
 //! - An event whose delivery was not settled is yielded again after a crash.
 //! - A full queue loses the new event for its own sink and no other.
 //!
@@ -22,7 +22,7 @@ mod tests;
 
 pub use crate::model::delivery::{Attempt, AttemptOutcome, DeadLetter, Delivery, DeliveryState};
 pub use engine::{
-    AcceptError, AcceptOptions, Acceptance, BurstEnd, DeadLetterFilter, Engine, EventSequence, QueueDepth, QueueHead,
+    AcceptError, AcceptOptions, Acceptance, BurstEnd, DeadLetterFilter, Engine, OrderedEmits, QueueDepth, QueueHead,
     Receipt, Redelivered, Retention, RouteTarget,
 };
 pub use history::{AttemptFilter, DeliverySelection, HistoryFilter, HistoryPage, HistoryPosition, Record};

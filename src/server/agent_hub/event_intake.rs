@@ -19,7 +19,7 @@ use crate::{
     platform::store::StoreError,
     routing::{
         emit::{EmitError, NewEvent, PendingReceipt},
-        queue::{AcceptError, EventSequence},
+        queue::{AcceptError, OrderedEmits},
     },
 };
 use futures_util::FutureExt;
@@ -117,15 +117,15 @@ impl AgentHub {
         let awaited = AwaitedEvent::default();
         let awaited = &awaited;
         let handing_over = async move {
-            let mut sequence = EventSequence::default();
+            let mut order = OrderedEmits::default();
             while let Some(IncomingEvent { event, memory }) = events.recv().await {
                 let id = event.id;
                 if awaited.end(id) {
                     // Events of the old one that are still under way stay behind this one.
-                    sequence = EventSequence::default();
+                    order = OrderedEmits::default();
                 }
                 let outcome = if awaited.is_none() {
-                    self.hand_over(caller, link.space(), event, &sequence).await
+                    self.hand_over(caller, link.space(), event, &order).await
                 } else if awaited.is_overdue() {
                     Err(NotStored::Unavailable("the agent did not send an unconfirmed event again".to_owned()))
                 } else {
@@ -133,7 +133,7 @@ impl AgentHub {
                 };
                 if matches!(outcome, Err(NotStored::NoRoom(_))) {
                     // Those before it may still be refused, and the earliest of them is the one to wait for.
-                    sequence.break_off();
+                    order.refuse_rest();
                 }
                 let is_last = matches!(outcome, Err(NotStored::Unavailable(_)));
                 if storing.send(StoringEvent { id, outcome, memory }).await.is_err() || is_last {
@@ -154,7 +154,7 @@ impl AgentHub {
         caller: &Caller,
         space_id: SpaceId,
         event: AgentEvent,
-        sequence: &EventSequence,
+        order: &OrderedEmits,
     ) -> Result<PendingReceipt<'_>, NotStored> {
         let AgentEvent { id, kind, payload, raised_at } = event;
         let kind = EventType::custom(&kind).map_err(|error| NotStored::Refused(format!("`type`: {error}")))?;
@@ -166,7 +166,7 @@ impl AgentHub {
         // A link lives long, and its owner may have been renamed since.
         let actor = deps.identity.user(user_id).map_or_else(|| caller.actor(), |user| user.agent_actor());
         let event = NewEvent { id: Some(id), raised_at, kind, space_id, space, user_id, actor, payload };
-        Ok(deps.emitter.hand_over_in(sequence, event).await?)
+        Ok(deps.emitter.hand_over_ordered(order, event).await?)
     }
 }
 

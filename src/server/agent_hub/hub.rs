@@ -34,7 +34,7 @@ use tokio::sync::{Notify, OwnedMutexGuard, Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// Agents that may be connected and not have sent their hello yet. They do not count among the connections.
-const MAX_GREETINGS: usize = 1024;
+const MAX_AWAITING_HELLO: usize = 1024;
 
 /// Registrations of one owner that wait for their check.
 const MAX_CHECKING: usize = 2048;
@@ -72,7 +72,7 @@ pub(super) struct HubShared {
     registering: KeyedMutex,
     /// Registrations of an owner whose schemas are being checked.
     pub checking: KeyedSemaphore<UserId>,
-    pub greetings: Semaphore,
+    pub awaiting_hello: Semaphore,
     /// The open sockets of each space, with those whose agent has not said hello yet.
     sockets: KeyedLimit<SpaceId>,
     /// Counts the running sessions.
@@ -95,7 +95,7 @@ impl AgentHub {
             sessions: Mutex::default(),
             registering: KeyedMutex::new(),
             checking: KeyedSemaphore::new(1, MAX_CHECKING),
-            greetings: Semaphore::new(MAX_GREETINGS),
+            awaiting_hello: Semaphore::new(MAX_AWAITING_HELLO),
             sockets: KeyedLimit::new(MAX_SOCKETS),
             running: TaskTracker::new(),
         }));

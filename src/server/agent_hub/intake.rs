@@ -146,7 +146,7 @@ impl AgentHub {
                 deps.registry.set_health(space, generation, health);
                 if runs {
                     // Deliveries that waited for the method server go on.
-                    deps.deliverer.space_served(space);
+                    deps.deliverer.resume_space(space);
                 }
                 return;
             }

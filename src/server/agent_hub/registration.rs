@@ -73,7 +73,7 @@ impl AgentHub {
             return Err("the space was stopped".to_owned());
         }
         log::info!("space `{}` publishes {} methods", space.name, methods.len());
-        deps.deliverer.space_served(id);
+        deps.deliverer.resume_space(id);
         let mut warnings = event_sink_warnings(&deps.sinks, space.owner, &methods);
         warnings.extend(filter_warnings(&methods));
         Ok((groups, warnings))

@@ -62,13 +62,13 @@ impl AgentHub {
     {
         let _running = self.0.running.token();
         let (mut sink, mut stream) = socket.split();
-        let greeting = self.0.greetings.try_acquire();
-        let greeted = match &greeting {
+        let permit = self.0.awaiting_hello.try_acquire();
+        let hello = match &permit {
             Ok(_) => read_hello(&mut stream, space).await,
             Err(_) => Err(Some(Goodbye::Unavailable)),
         };
-        drop(greeting);
-        let goodbye = match greeted {
+        drop(permit);
+        let goodbye = match hello {
             Ok(hello) => self.run_linked(&caller, space, &hello, &mut sink, &mut stream).await,
             Err(goodbye) => goodbye,
         };

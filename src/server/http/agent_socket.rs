@@ -4,7 +4,7 @@ use super::{
     Response,
     authorize::Authorized,
     error::ApiError,
-    greeting_limit::GreetingLimit,
+    hello_limit::HelloLimit,
     request::{ApiRequest, RequestHead},
     response::NoContent,
 };
@@ -64,7 +64,7 @@ fn accept_agent(agents: &AgentHub, head: &RequestHead, key: &str, upgrade: OnUpg
     let agents = agents.clone();
     tokio::spawn(async move {
         if let Ok(upgraded) = upgrade.await {
-            let limit = GreetingLimit::new();
+            let limit = HelloLimit::new();
             let stream = limit.applied_to(TokioIo::new(upgraded));
             let config = WebSocketConfig::default()
                 .max_message_size(Some(agent_protocol::MAX_MESSAGE))
@@ -96,7 +96,7 @@ fn require_agent(head: &RequestHead) -> Result<SpaceId, ApiError> {
 /// it is the hello, or the session ends.
 fn framed<S: AsyncRead + AsyncWrite + Unpin>(
     socket: WebSocketStream<S>,
-    limit: GreetingLimit,
+    limit: HelloLimit,
 ) -> impl Stream<Item = Result<SocketFrame, tungstenite::Error>> + Sink<SocketFrame, Error = tungstenite::Error> {
     let read = move |message: Message| match message {
         Message::Binary(_) | Message::Text(_) => {

@@ -22,8 +22,8 @@ use crate::{
         store::{Batch, Store, StoreError, keys},
     },
     routing::queue::{
-        AcceptError, AcceptOptions, Acceptance, BurstEnd, DeadLetter, DeadLetterFilter, Engine, EventSequence,
-        HistoryFilter, HistoryPage, NewReplay, PendingDelivery, QueueDepth, QueueHead, Receipt, Record, Redelivered,
+        AcceptError, AcceptOptions, Acceptance, BurstEnd, DeadLetter, DeadLetterFilter, Engine, HistoryFilter,
+        HistoryPage, NewReplay, OrderedEmits, PendingDelivery, QueueDepth, QueueHead, Receipt, Record, Redelivered,
         ReplayError, ReplayStep, Retention, RouteTarget, RunningReplay, SettledAttempt,
     },
 };
@@ -135,18 +135,18 @@ impl Engine for SledEngine {
         targets: Vec<RouteTarget>,
         options: AcceptOptions,
     ) -> Result<Receipt, AcceptError> {
-        let AcceptOptions { sequence, memory } = options;
+        let AcceptOptions { order, memory } = options;
         self.0.store.check_room()?;
         let encoded = EventRow::encode_event(&event);
         let (state, after) = (self.0.clone(), self.0.clone());
         let stamped = event.clone();
         let accept = move |batch: &mut Batch<'_>| {
-            if sequence.as_ref().is_some_and(EventSequence::is_broken) {
+            if order.as_ref().is_some_and(OrderedEmits::is_refusing) {
                 return AcceptResult::UndeliveredFull;
             }
             let result = state.accept(batch, &stamped, encoded, targets);
-            if let (AcceptResult::UndeliveredFull, Some(sequence)) = (&result, sequence) {
-                sequence.break_off();
+            if let (AcceptResult::UndeliveredFull, Some(order)) = (&result, order) {
+                order.refuse_rest();
             }
             result
         };
@@ -333,7 +333,7 @@ impl Engine for SledEngine {
         self.0.replays.running()
     }
 
-    async fn feed_replay(&self, sink: SinkId, most: usize) -> Result<ReplayStep, StoreError> {
+    async fn advance_replay(&self, sink: SinkId, most: usize) -> Result<ReplayStep, StoreError> {
         let Some(job) = self.0.replays.running_of(sink) else { return Ok(ReplayStep::default()) };
         self.0.store.check_room()?;
         let (id, is_counted) = (job.id, job.matched.is_some());
@@ -353,7 +353,7 @@ impl Engine for SledEngine {
         let scanned = read_beside(scan).await?;
         let (state, after) = (self.0.clone(), self.0.clone());
         let fed = self.0.store.write_then(
-            move |batch| state.feed_replay(batch, sink, id, &scanned),
+            move |batch| state.advance_replay(batch, sink, id, &scanned),
             move |fed| {
                 if let Ok(ReplayedEvents { queued, .. }) = fed {
                     after.metrics.matched.add(queued.len());

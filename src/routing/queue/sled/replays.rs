@@ -213,7 +213,7 @@ impl QueueState {
 
     /// Queues scanned events again as there is room, and stores the progress of the job. Does nothing if the job was paused or
     /// has ended meanwhile.
-    pub fn feed_replay(
+    pub fn advance_replay(
         &self,
         batch: &mut Batch<'_>,
         sink: SinkId,

@@ -28,7 +28,7 @@ impl EngineFixture {
     }
 
     async fn make_steps(&self, n: usize) {
-        while self.engine.feed_replay(self.sinks[n], usize::MAX).await.unwrap().has_more {}
+        while self.engine.advance_replay(self.sinks[n], usize::MAX).await.unwrap().has_more {}
     }
 
     async fn start(&self, new: NewReplay) -> ReplayJob {
@@ -240,7 +240,7 @@ async fn a_replay_that_waits_for_undelivered_bytes_makes_no_further_step_and_wri
     steps.await.expect("the second event waits for room, and no step follows at once");
     let waiting = fixture.job();
     assert_eq!((waiting.state, waiting.matched, waiting.queued), (ReplayState::Running, Some(2), 1));
-    let step = fixture.engine.feed_replay(fixture.sinks[0], usize::MAX).await.unwrap();
+    let step = fixture.engine.advance_replay(fixture.sinks[0], usize::MAX).await.unwrap();
     assert_eq!((step, fixture.job()), (ReplayStep::default(), waiting));
     fixture.deliver_all().await;
     fixture.make_steps(0).await;

@@ -12,27 +12,27 @@ use std::{
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Bytes before the first message. A hello has a few hundred.
-pub const GREETING_BYTES: usize = 64 << 10;
+pub const HELLO_BYTES: usize = 64 << 10;
 
 /// Bytes that are read at once before the first message.
 const PIECE: usize = 4 << 10;
 
-/// The value of [`GreetingLimit`] without a limit.
+/// The value of [`HelloLimit`] without a limit.
 const UNLIMITED: usize = usize::MAX;
 
 /// The limit of one stream. Cloning the handle is cheap.
 #[derive(Clone)]
-pub struct GreetingLimit(Arc<AtomicUsize>);
+pub struct HelloLimit(Arc<AtomicUsize>);
 
 /// A stream that fails once its limit is used up.
-pub struct GreetingStream<S> {
+pub struct HelloStream<S> {
     stream: S,
-    limit: GreetingLimit,
+    limit: HelloLimit,
 }
 
-impl GreetingLimit {
+impl HelloLimit {
     pub fn new() -> Self {
-        Self(Arc::new(AtomicUsize::new(GREETING_BYTES)))
+        Self(Arc::new(AtomicUsize::new(HELLO_BYTES)))
     }
 
     /// Ends the limit, after the first message.
@@ -40,12 +40,12 @@ impl GreetingLimit {
         self.0.store(UNLIMITED, Relaxed);
     }
 
-    pub fn applied_to<S>(&self, stream: S) -> GreetingStream<S> {
-        GreetingStream { stream, limit: self.clone() }
+    pub fn applied_to<S>(&self, stream: S) -> HelloStream<S> {
+        HelloStream { stream, limit: self.clone() }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for GreetingStream<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for HelloStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -67,7 +67,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for GreetingStream<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for GreetingStream<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for HelloStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
@@ -89,10 +89,10 @@ mod tests {
     #[tokio::test]
     async fn a_stream_reads_so_much_and_more_only_after_the_limit_is_lifted() {
         let (mut far, near) = tokio::io::duplex(1 << 20);
-        far.write_all(&vec![7; 3 * GREETING_BYTES]).await.unwrap();
-        let limit = GreetingLimit::new();
+        far.write_all(&vec![7; 3 * HELLO_BYTES]).await.unwrap();
+        let limit = HelloLimit::new();
         let mut stream = limit.applied_to(near);
-        let mut read = vec![0; GREETING_BYTES];
+        let mut read = vec![0; HELLO_BYTES];
         stream.read_exact(&mut read).await.unwrap();
         assert!(stream.read(&mut [0; 1]).await.is_err());
         limit.lift();
