@@ -162,3 +162,29 @@ impl AgentHub {
         let _ = link.send(answer).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::id::EventId;
+    use futures_util::FutureExt;
+    use serde_json::value::RawValue;
+
+    fn event() -> ToServer {
+        let payload = RawValue::from_string("{}".to_owned()).unwrap();
+        ToServer::Event { id: EventId::new(), kind: "a".to_owned(), payload, raised_at: None }
+    }
+
+    #[test]
+    fn messages_that_wait_are_bounded_in_bytes() {
+        let (intake, mut receivers) = Intake::new();
+        let push = |message, bytes| intake.push(message, bytes).now_or_never().is_some();
+        assert!(push(event(), 16 << 20), "one message is taken, whatever its size");
+        assert!(!push(event(), 1));
+        assert!(push(ToServer::Unregister { generation: 1 }, 100), "events hold up no other messages");
+        let first = receivers.events.try_recv().unwrap();
+        assert!(!push(event(), 1), "it is not confirmed yet");
+        drop(first);
+        assert!(push(event(), 4 << 20) && push(event(), 3 << 20) && !push(event(), 2 << 20));
+    }
+}
