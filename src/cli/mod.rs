@@ -19,6 +19,7 @@ pub mod completions;
 pub mod definition_files;
 pub mod event;
 pub mod failure;
+mod hidden_input;
 mod hide_argv;
 pub mod identity;
 pub mod json;

@@ -2,6 +2,7 @@
 
 use super::{
     failure::Failure,
+    hidden_input::EchoOff,
     json,
     table::{Canvas, Coloring, TextTable, printable},
 };
@@ -81,13 +82,18 @@ impl<'a> Shell<'a> {
     ///
     /// # Errors
     ///
-    /// Fails without a terminal; `instead` names the flags to use then.
+    /// Fails without a terminal, where `instead` names the flags to use, and if the input ends.
     pub fn ask(&mut self, question: &str, instead: &str) -> Result<String, Failure> {
         if let Stdin::Piped(_) = self.input {
             return Err(Failure::Usage(instead.to_owned()));
         }
         self.prompt(question);
-        read_line()
+        let answer = read_line();
+        if answer.is_err() {
+            // The line of the question is left.
+            self.note("");
+        }
+        answer
     }
 
     /// Asks for a secret at the terminal, which does not show it.
@@ -186,36 +192,10 @@ fn read_text(reader: &mut dyn Read) -> Result<String, Failure> {
 fn read_line() -> Result<String, Failure> {
     let mut line = String::new();
     let read = io::stdin().lock().read_line(&mut line);
-    read.map_err(|error| Failure::Bad(format!("cannot read the terminal: {error}")))?;
+    if read.map_err(|error| Failure::Bad(format!("cannot read the terminal: {error}")))? == 0 {
+        return Err(Failure::Usage("the input ended before an answer: nothing was sent".to_owned()));
+    }
     Ok(line.trim_end_matches(['\r', '\n']).to_owned())
-}
-
-/// Turns the echo of the terminal off until dropped.
-struct EchoOff(Option<libc::termios>);
-
-impl EchoOff {
-    fn begin() -> Self {
-        // SAFETY: termios is plain data for which all zeros is a value, and tcgetattr fills it.
-        let mut settings: libc::termios = unsafe { std::mem::zeroed() };
-        // SAFETY: the pointer is to a live termios of ours.
-        if unsafe { libc::tcgetattr(libc::STDIN_FILENO, &raw mut settings) } != 0 {
-            return Self(None);
-        }
-        let before = settings;
-        settings.c_lflag &= !libc::ECHO;
-        // SAFETY: as above.
-        unsafe { libc::tcsetattr(libc::STDIN_FILENO, libc::TCSAFLUSH, &raw const settings) };
-        Self(Some(before))
-    }
-}
-
-impl Drop for EchoOff {
-    fn drop(&mut self) {
-        if let Some(before) = &self.0 {
-            // SAFETY: the pointer is to a live termios that tcgetattr filled.
-            unsafe { libc::tcsetattr(libc::STDIN_FILENO, libc::TCSAFLUSH, before) };
-        }
-    }
 }
 
 fn terminal_width() -> Option<usize> {
