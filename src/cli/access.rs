@@ -5,7 +5,10 @@
 //! local administrator's to this machine. One on a flag or in the environment goes wherever the user says.
 
 use super::failure::{Failure, TokenSource};
-use crate::{model::toml_input, platform::config::default_data_dir};
+use crate::{
+    model::{id::TokenId, toml_input},
+    platform::config::default_data_dir,
+};
 use isahc::http::Uri;
 use serde::{Deserialize, Serialize};
 use std::{
@@ -42,8 +45,26 @@ pub struct ServerAddress(String);
 struct ClientFile {
     server: Option<String>,
     token: Option<String>,
+    /// The id of the token if a login made it, so that the next login can delete it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    token_id: Option<TokenId>,
     #[serde(default, skip_serializing_if = "EventDefaults::is_unset")]
     event: EventDefaults,
+}
+
+/// A token to save for later commands.
+#[derive(Clone, PartialEq, Eq)]
+pub struct LoginToken {
+    pub text: String,
+    /// Its id if the login made it; `None` if the user gave it.
+    pub made: Option<TokenId>,
+}
+
+/// A login that was saved.
+pub struct SavedLogin {
+    pub path: PathBuf,
+    /// The token that an earlier login to the same server made, and that is in no file any more.
+    pub replaced: Option<(TokenId, String)>,
 }
 
 /// The table `event` of `client.toml`: defaults of `svc event`, which only the user writes.
@@ -87,10 +108,7 @@ impl Access {
         };
         let server = match named {
             Some(named) => named.parse()?,
-            None => match saved.as_ref().and_then(|(_, found)| found.server.as_deref()) {
-                Some(server) => server.parse()?,
-                None => DEFAULT_SERVER.parse()?,
-            },
+            None => saved_server(saved.as_ref().map(|(_, found)| found))?,
         };
         let (token, source) = if let Some(token) = flags.token.clone() {
             (Some(token), TokenSource::Flag)
@@ -104,11 +122,40 @@ impl Access {
         Ok(Self { server, token: token.map(|token| token.trim().to_owned()), source })
     }
 
+    /// The server to log in to: the one that is named, or that `client.toml` names, or the default. `note` gets a line
+    /// about a file that cannot be read, which the login replaces.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the address is malformed.
+    pub fn find_server(
+        flag: Option<&str>,
+        environment: &dyn Fn(&str) -> Option<String>,
+        note: &mut dyn FnMut(&str),
+    ) -> Result<ServerAddress, Failure> {
+        let path = client_file(environment);
+        let saved = path.as_ref().map_or(Ok(None), |path| read_client_file(path));
+        let named = flag.map(str::to_owned).or_else(|| environment("SVC_SERVER").filter(|value| !value.is_empty()));
+        let server = match named {
+            Some(named) => named.parse()?,
+            None => saved_server(saved.as_ref().ok().and_then(Option::as_ref))?,
+        };
+        if let (Err(_), Some(path)) = (&saved, path) {
+            let path = path.display();
+            note(&format!("{path} cannot be read: this login, to {server}, replaces it and all its settings"));
+        }
+        Ok(server)
+    }
+
     /// Returns true if this is the default server and no token was found.
     pub fn is_default(&self, environment: &dyn Fn(&str) -> Option<String>) -> bool {
         let named = environment("SVC_SERVER").is_some_and(|server| !server.is_empty());
         self.source == TokenSource::None && !named && self.server.0 == DEFAULT_SERVER
     }
+}
+
+fn saved_server(saved: Option<&ClientFile>) -> Result<ServerAddress, Failure> {
+    saved.and_then(|found| found.server.as_deref()).unwrap_or(DEFAULT_SERVER).parse()
 }
 
 /// The token kept for `server`, and the file it is kept in.
@@ -137,24 +184,33 @@ fn token_in_files(
     }
 }
 
-/// Saves a server and its token for later commands, readable by this user alone. Returns the file's path.
+/// Saves a server and its token for later commands, readable by this user alone.
 ///
 /// # Errors
 ///
 /// Fails without a home directory, or if the file cannot be written.
 pub fn save_login(
     server: &ServerAddress,
-    token: &str,
+    token: &LoginToken,
     environment: &dyn Fn(&str) -> Option<String>,
-) -> Result<PathBuf, Failure> {
+) -> Result<SavedLogin, Failure> {
     let path = client_file(environment)
         .ok_or_else(|| Failure::Bad("no home directory to write client.toml in: set HOME".to_owned()))?;
     // An unreadable file is what a new login mends.
-    let event = read_client_file(&path).ok().flatten().map(|file| file.event).unwrap_or_default();
-    let login = ClientFile { server: Some(server.to_string()), token: Some(token.to_owned()), event };
+    let before = read_client_file(&path).ok().flatten();
+    let event = before.as_ref().map(|file| file.event).unwrap_or_default();
+    let former = before.and_then(|file| {
+        let is_here = file.server?.parse::<ServerAddress>().is_ok_and(|its| its == *server);
+        Some((file.token_id?, file.token?)).filter(|_| is_here)
+    });
+    let (kept, replaced) = match former {
+        Some((id, text)) if text == token.text => (Some(id), None),
+        former => (token.made, former),
+    };
+    let login = ClientFile { server: Some(server.to_string()), token: Some(token.text.clone()), token_id: kept, event };
     let text = toml::to_string(&login).expect("strings and a table are TOML");
     write_private(&path, &text).map_err(|source| Failure::File { path: path.clone(), source })?;
-    Ok(path)
+    Ok(SavedLogin { path, replaced })
 }
 
 /// `$XDG_CONFIG_HOME/svc/client.toml`, or `~/.config/svc/client.toml`.
@@ -164,21 +220,28 @@ fn client_file(environment: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> 
 }
 
 fn read_client_file(path: &Path) -> Result<Option<ClientFile>, Failure> {
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(Failure::File { path: path.to_owned(), source }),
-    };
     let malformed = |why: String| Failure::Malformed {
         path: path.to_owned(),
         why: format!("{why}; write it anew with `svc login`"),
     };
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            return Err(malformed("it is not UTF-8".to_owned()));
+        }
+        Err(source) => return Err(Failure::File { path: path.to_owned(), source }),
+    };
     let file: ClientFile = toml_input::parse(&text).map_err(|error| malformed(error.to_string()))?;
-    match file {
+    match &file {
         ClientFile { server: None, token: Some(_), .. } => {
             Err(malformed("`token` without `server`: it would go to any server".to_owned()))
         }
-        file => Ok(Some(file)),
+        ClientFile { server: Some(server), .. } => match server.parse::<ServerAddress>() {
+            Ok(_) => Ok(Some(file)),
+            Err(failure) => Err(malformed(format!("`server`: {failure}"))),
+        },
+        ClientFile { .. } => Ok(Some(file)),
     }
 }
 
@@ -202,6 +265,13 @@ impl ServerAddress {
     /// The URL of a path on this server.
     pub fn url(&self, path: &str) -> String {
         format!("{}{path}", self.0)
+    }
+
+    /// The host and port to connect to.
+    pub fn authority(&self) -> Option<(String, u16)> {
+        let uri = self.0.parse::<Uri>().ok()?;
+        let port = uri.port_u16().unwrap_or(if uri.scheme_str() == Some("https") { 443 } else { 80 });
+        Some((uri.host()?.trim_matches(['[', ']']).to_owned(), port))
     }
 
     /// Returns true if it runs on this machine: then no proxy is used, and its token file is readable.
@@ -323,11 +393,30 @@ mod tests {
         let home = Home::new();
         let server: ServerAddress = "https://svc.example".parse().unwrap();
         for token in ["svc_first", "svc_second"] {
-            let path = save_login(&server, token, &home.environment(&[])).unwrap();
+            let path = save_login(&server, &given(token), &home.environment(&[])).unwrap().path;
             assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
             let expected = ("https://svc.example".to_owned(), Some(token.to_owned()));
             assert_eq!(found(&home, &AccessFlags::default(), &[]), expected);
         }
+    }
+
+    fn given(token: &str) -> LoginToken {
+        LoginToken { text: token.to_owned(), made: None }
+    }
+
+    #[test]
+    fn a_saved_login_tells_which_token_of_a_login_it_replaces() {
+        let home = Home::new();
+        let (here, there) = ("https://svc.example".parse().unwrap(), "https://other.example".parse().unwrap());
+        let save = |server, token: &LoginToken| save_login(server, token, &home.environment(&[])).unwrap().replaced;
+        let made = |text: &str| LoginToken { text: text.to_owned(), made: Some(TokenId::new()) };
+        let (first, second, third) = (made("svc_1"), made("svc_2"), made("svc_3"));
+        assert_eq!(save(&here, &first), None);
+        assert_eq!(save(&here, &second), Some((first.made.unwrap(), first.text)));
+        assert_eq!(save(&here, &given("svc_2")), None, "it is the same token");
+        assert_eq!(save(&here, &given("svc_own")), Some((second.made.unwrap(), second.text)));
+        assert_eq!(save(&here, &third), None, "the user gave the one before");
+        assert_eq!(save(&there, &given("svc_other")), None, "it belongs to another server");
     }
 
     #[test]
@@ -337,7 +426,7 @@ mod tests {
         home.write(".config/svc/client.toml", "[event]\nspool = true\n");
         assert_eq!(EventDefaults::find(&home.environment(&[])).unwrap(), EventDefaults { spool: true });
         assert_eq!(found(&home, &AccessFlags::default(), &[]).0, DEFAULT_SERVER);
-        save_login(&"https://svc.example".parse().unwrap(), "svc_new", &home.environment(&[])).unwrap();
+        save_login(&"https://svc.example".parse().unwrap(), &given("svc_new"), &home.environment(&[])).unwrap();
         assert_eq!(EventDefaults::find(&home.environment(&[])).unwrap(), EventDefaults { spool: true });
         assert_eq!(found(&home, &AccessFlags::default(), &[]).1.as_deref(), Some("svc_new"));
     }
@@ -357,6 +446,24 @@ mod tests {
         let error = Access::find(&AccessFlags::default(), &home.environment(&[])).unwrap_err();
         assert!(error.to_string().contains("client.toml") && error.to_string().contains("sever"), "{error}");
         assert_eq!(error.exit_code(), 1);
+    }
+
+    #[test]
+    fn a_login_goes_to_the_server_that_is_named_or_else_to_the_default_if_the_client_file_is_broken() {
+        let home = Home::new();
+        let find = |flag: Option<&str>, more: &'static [(&str, &str)]| {
+            let mut notes = Vec::new();
+            let server = Access::find_server(flag, &home.environment(more), &mut |note| notes.push(note.to_owned()));
+            (server.unwrap().to_string(), notes.len())
+        };
+        home.write(".config/svc/client.toml", "server = \"https://svc.example\"\n");
+        assert_eq!(find(None, &[]), ("https://svc.example".to_owned(), 0));
+        for broken in ["server = ", "server = \"ftp://a\"\n"] {
+            home.write(".config/svc/client.toml", broken);
+            assert_eq!(find(None, &[]), (DEFAULT_SERVER.to_owned(), 1));
+            assert_eq!(find(None, &[("SVC_SERVER", "https://env.example")]), ("https://env.example".to_owned(), 1));
+            assert_eq!(find(Some("https://a.example"), &[]), ("https://a.example".to_owned(), 1));
+        }
     }
 
     #[test]

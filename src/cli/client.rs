@@ -96,8 +96,14 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Fails if the HTTP client cannot be initialised.
+    /// Fails if the token cannot be sent in a header, or the HTTP client cannot be initialised.
     pub fn new(access: Access) -> Result<Self, Failure> {
+        if access.token.as_ref().is_some_and(|token| !token.bytes().all(|byte| byte.is_ascii_graphic())) {
+            return Err(Failure::Usage(format!(
+                "the token from {} has characters no token has: set it anew",
+                access.source
+            )));
+        }
         let mut builder = HttpClient::builder()
             .connect_timeout(CONNECT_TIMEOUT)
             .tcp_keepalive(KEEPALIVE)

@@ -1,9 +1,10 @@
 //! `svc login` gets a token from the server and saves it for later commands; `svc whoami` shows the caller.
 //!
-//! The password is used once, for a session that makes the token, and is not kept.
+//! The password is used once, for a session that makes the token, and is not kept. A token that a login made is deleted by
+//! the next login to the same server that replaces it; one that the user gave is left alone.
 
 use super::{
-    access::{self, Access, AccessFlags, ServerAddress},
+    access::{self, Access, LoginToken, ServerAddress},
     arguments::{PasswordSource, PayloadSource, brief},
     client::Client,
     failure::{Failure, TokenSource},
@@ -24,7 +25,8 @@ use serde_json::json;
     name = "login",
     help_triggers("-h", "--help"),
     example = "{command_name} --server https://svc.example.com --name ada\n\
-               {command_name} --server https://svc.example.com --token - < token.txt"
+               {command_name} --server https://svc.example.com --token - < token.txt",
+    note = "The token of an earlier login to the same server is deleted. One that was given with --token is not."
 )]
 pub struct LoginCommand {
     /// the server, such as https://svc.example.com (otherwise SVC_SERVER, or the one saved before)
@@ -52,28 +54,34 @@ client_command! {
 
 impl LoginCommand {
     pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
-        let flags = AccessFlags { server: self.server.clone(), token: None };
-        let server = Access::find(&flags, shell.environment)?.server;
+        let environment = shell.environment;
+        let server = Access::find_server(self.server.as_deref(), environment, &mut |line| shell.note(line))?;
         let token = match &self.token {
             Some(_) if self.name.is_some() || self.password_stdin => {
                 return Err(Failure::Usage("--token needs no name and no password: use one or the other".to_owned()));
             }
-            Some(token) => match PayloadSource::of_argument(Some(token)) {
-                PayloadSource::Stdin => shell.read_input()?.trim().to_owned(),
-                _ => token.clone(),
-            },
+            Some(token) => {
+                let text = match PayloadSource::of_argument(Some(token)) {
+                    PayloadSource::Stdin => shell.read_input()?.trim().to_owned(),
+                    _ => token.clone(),
+                };
+                LoginToken { text, made: None }
+            }
             None => self.exchange_password(shell, &server)?,
         };
         // The token is tried before it is saved: one that does not work is useless.
-        let access = Access { server, token: Some(token.clone()), source: TokenSource::Flag };
-        let client = Client::new(access)?;
+        let client = client_with(&server, &token.text)?;
         let me: WhoamiView = client.read(&client.get("/api/whoami")?)?;
-        let path = access::save_login(client.server(), &token, shell.environment)?;
-        shell.out.line(&format!("logged in to {} as {}; kept in {}", client.server(), me.name, path.display()))
+        let saved = access::save_login(client.server(), &token, environment)?;
+        if let Some((id, former)) = saved.replaced {
+            // Best effort: the token may have expired, or have been deleted by its user.
+            let _ = client_with(&server, &former).and_then(|client| client.delete(&ResourceKind::TOKEN.path_of_id(id)));
+        }
+        shell.out.line(&format!("logged in to {server} as {}; kept in {}", me.name, saved.path.display()))
     }
 
     /// Makes a token with the user's password.
-    fn exchange_password(&self, shell: &mut Shell<'_>, server: &ServerAddress) -> Result<String, Failure> {
+    fn exchange_password(&self, shell: &mut Shell<'_>, server: &ServerAddress) -> Result<LoginToken, Failure> {
         let name = match &self.name {
             Some(name) => name.clone(),
             None => shell.ask("Name", "no terminal to ask for a name at: use --name and --password-stdin")?,
@@ -88,7 +96,7 @@ impl LoginCommand {
         if client.post("/api/auth/logout", &json!({})).is_err() {
             shell.note("the login session could not be ended; it will expire");
         }
-        Ok(issued.token)
+        Ok(LoginToken { text: issued.token, made: Some(issued.record.id) })
     }
 }
 
@@ -111,6 +119,10 @@ impl WhoamiCommand {
         table.field("permissions", joined(me.permissions));
         shell.out.table(&table)
     }
+}
+
+fn client_with(server: &ServerAddress, token: &str) -> Result<Client, Failure> {
+    Client::new(Access { server: server.clone(), token: Some(token.to_owned()), source: TokenSource::Flag })
 }
 
 /// A name with this machine and moment, so that the owner can tell tokens apart and two logins make two tokens.

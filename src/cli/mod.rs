@@ -131,6 +131,15 @@ pub fn run(typed: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     // First of all, while there is one thread: every user of the machine can read the arguments.
     hide_argv::hide_secret_options();
+    // A variable that is left out could mean another server, or another user.
+    for name in ["SVC_SERVER", "SVC_TOKEN", "SVC_AGENT_URL", "SVC_AGENT_TOKEN", "SVC_DATA"] {
+        if std::env::var_os(name).is_some_and(|value| value.to_str().is_none()) {
+            let failure =
+                Failure::Usage(format!("the environment variable {name} is not UTF-8: set it anew, or unset it"));
+            shell.note(&format!("svc: {failure}"));
+            return ExitCode::from(failure.exit_code());
+        }
+    }
     if typed.first().is_some_and(|command| PRIVATE_FILES.iter().any(|private| command == private)) {
         file_mode::make_new_files_private();
     }

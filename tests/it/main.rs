@@ -22,6 +22,7 @@ mod holds;
 mod hostile_lua;
 mod hostile_schemas;
 mod isolation;
+mod login;
 mod mcp;
 mod methods;
 mod migration;

@@ -544,7 +544,7 @@ fn a_login_makes_a_token_with_the_password_and_saves_it() {
     assert_eq!(ran.code, 0, "{}", ran.err);
     let kept = std::fs::read_to_string(home.path().join(".config/svc/client.toml")).unwrap();
     let after = run_with(&["whoami", "--json"], "", &environment);
-    assert_eq!(kept, format!("server = \"{}\"\ntoken = \"svc_new\"\n", fake.url));
+    assert_eq!(kept, format!("server = \"{}\"\ntoken = \"svc_new\"\ntoken_id = \"{USER}\"\n", fake.url));
     assert_eq!(after.code, 0, "{}", after.err);
     let seen = fake.seen();
     let lines: Vec<&str> = seen.iter().map(|seen| seen.line.as_str()).collect();
