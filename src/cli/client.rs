@@ -6,7 +6,7 @@
 
 use super::{
     access::{Access, AccessFlags, ServerAddress},
-    failure::{Failure, Refusal, TokenSource},
+    failure::{Failure, Refusal, RequestEffect, TokenSource},
     shell::Shell,
 };
 use crate::{
@@ -33,6 +33,7 @@ use serde_json::{Value, value::RawValue};
 use std::{
     fmt::Display,
     io::{self, IsTerminal as _, Read as _},
+    net::{TcpStream, ToSocketAddrs as _},
     num::NonZeroUsize,
     time::Duration,
 };
@@ -41,7 +42,11 @@ use std::{
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The timeout of a request. A sink's test waits for its receiver, which may take less than this.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The most bytes of an answer. The answers to a batch of calls have 64 MiB at most, and a page of 200 events with payloads of
+/// the largest default size about as much; `limits.payload` may be larger.
+const MAX_ANSWER: u64 = 256 << 20;
 
 /// The interval of TCP keep-alives, which detect a dead peer of an idle stream.
 const KEEPALIVE: Duration = Duration::from_secs(10);
@@ -141,9 +146,9 @@ impl Client {
         self.exchange(Method::POST, path, Some(to_json(body)))
     }
 
-    /// Posts a body that is JSON already, byte for byte.
-    pub fn post_raw(&self, path: &str, body: String) -> Result<ResponseText, Failure> {
-        self.exchange(Method::POST, path, Some(body))
+    /// Posts a body that is JSON already, byte for byte, with a timeout of its own.
+    pub fn post_raw_within(&self, path: &str, body: String, timeout: Duration) -> Result<ResponseText, Failure> {
+        self.read_answer(self.send(self.request(Method::POST, path).timeout(timeout).body(body))?)
     }
 
     /// Posts a body without a timeout, for requests that the other end bounds in time.
@@ -292,20 +297,28 @@ impl Client {
     }
 
     fn send<B: Into<Body>>(&self, request: Result<Request<B>, isahc::http::Error>) -> Result<Response<Body>, Failure> {
-        // Paths are well-formed and the server was checked, so only the token can be malformed.
-        let request = request.map_err(|_| {
-            Failure::Usage(format!("the token from {} has characters no token has: set it anew", self.access.source))
-        })?;
-        self.http.send(request).map_err(|error| match error.kind() {
-            ErrorKind::ProtocolViolation | ErrorKind::Io | ErrorKind::Timeout => no_answer(self.server(), error.kind()),
+        // The server and the token were checked, so only an id that the server gave can be malformed.
+        let request = request.map_err(|error| self.foreign(StatusCode::OK, &error.to_string()))?;
+        let effect = effect_of(request.method());
+        let mut response = self.http.send(request).map_err(|error| match error.kind() {
+            ErrorKind::ProtocolViolation | ErrorKind::Io | ErrorKind::Timeout => {
+                no_answer(self.server(), error.kind(), effect)
+            }
             kind => unreachable(self.server(), kind),
-        })
+        })?;
+        response.extensions_mut().insert(effect);
+        Ok(response)
     }
 
     fn read_answer(&self, response: Response<Body>) -> Result<ResponseText, Failure> {
         let status = response.status();
+        let effect = response.extensions().get().copied().unwrap_or(RequestEffect::Changes);
         let mut bytes = Vec::new();
-        response.into_body().read_to_end(&mut bytes).map_err(|error| no_answer(self.server(), error))?;
+        let read = response.into_body().take(MAX_ANSWER + 1).read_to_end(&mut bytes);
+        read.map_err(|error| no_answer(self.server(), error, effect))?;
+        if bytes.len() as u64 > MAX_ANSWER {
+            return Err(self.foreign(status, &format!("more than {} MiB", MAX_ANSWER >> 20)));
+        }
         let text = String::from_utf8(bytes).map_err(|_| self.foreign(status, "no UTF-8"))?;
         if status.is_success() {
             return Ok(ResponseText(text));
@@ -347,29 +360,29 @@ impl AgentHttp {
     }
 
     pub fn get(&self, path: &str) -> Result<ResponseText, Failure> {
-        self.0.get(path).map_err(|failure| self.of_agent(failure))
+        self.0.get(path).map_err(|failure| self.of_known_path(failure))
     }
 
     /// Posts a body without a timeout: the agent bounds the time of a set-up script.
     pub fn post_without_timeout(&self, path: &str, body: String) -> Result<ResponseText, Failure> {
-        self.0.post_without_timeout(path, body).map_err(|failure| self.of_agent(failure))
-    }
-
-    /// Posts a body that is JSON already, byte for byte.
-    pub fn post_raw(&self, path: &str, body: String) -> Result<ResponseText, Failure> {
-        self.0.post_raw(path, body).map_err(|failure| self.of_agent(failure))
+        self.0.post_without_timeout(path, body).map_err(|failure| self.of_known_path(failure))
     }
 
     pub fn delete(&self, path: &str) -> Result<ResponseText, Failure> {
         self.0.delete(path).map_err(|failure| self.of_agent(failure))
     }
 
-    /// Emits an event. A refusal keeps its status; [`Self::of_agent`] words it for people.
-    pub fn emit(&self, body: String) -> Result<ResponseText, Failure> {
-        match self.0.post_raw("/event", body) {
-            Err(failure @ Failure::Rejected { .. }) => Err(failure),
-            answer => answer.map_err(|failure| self.of_agent(failure)),
-        }
+    /// Emits an event. The failure is that of the request; [`Self::of_agent`] words it for people.
+    pub fn emit(&self, body: String, timeout: Duration) -> Result<ResponseText, Failure> {
+        self.0.post_raw_within("/event", body, timeout)
+    }
+
+    /// Returns true if a process accepts connections at the agent's address.
+    pub fn is_listening(&self) -> bool {
+        self.0.server().authority().is_some_and(|address| {
+            let found = address.to_socket_addrs();
+            found.is_ok_and(|mut all| all.any(|one| TcpStream::connect_timeout(&one, CONNECT_TIMEOUT).is_ok()))
+        })
     }
 
     /// An event as a linked server has it; `None` while no server has it, or none can be asked.
@@ -390,6 +403,11 @@ impl AgentHttp {
         self.0.read(answer).map_err(|failure| self.of_agent(failure))
     }
 
+    /// The same with the failure of the request; [`Self::of_agent`] words it for people.
+    pub fn read_raw<'a, T: Deserialize<'a>>(&self, answer: &'a ResponseText) -> Result<T, Failure> {
+        self.0.read(answer)
+    }
+
     /// Tells the user at a terminal that the agent, if no server is linked yet, waits for one before it answers.
     pub fn note_wait_for_link(&self, shell: &mut Shell<'_>) {
         if !io::stderr().is_terminal() {
@@ -398,6 +416,18 @@ impl AgentHttp {
         let status = self.get("/status").and_then(|answer| self.read::<AgentStatusView>(&answer));
         if status.is_ok_and(|status| !status.servers.iter().any(|server| server.connected)) {
             shell.note("the agent is not connected to a server yet; waiting up to 10 s");
+        }
+    }
+
+    /// The failure of a request for a path that every agent has, worded for people. A server has no such path.
+    pub fn of_known_path(&self, failure: Failure) -> Failure {
+        match failure {
+            Failure::Rejected { status: 404 | 405, .. } => Failure::Bad(format!(
+                "{} is no agent: set SVC_AGENT_URL to the agent of this space, or unset it and name a server with \
+                 --server or SVC_SERVER",
+                self.0.server()
+            )),
+            failure => self.of_agent(failure),
         }
     }
 
@@ -478,8 +508,12 @@ pub fn to_json(body: &impl Serialize) -> String {
     serde_json::to_string(body).expect("bodies have string keys and no failing serializers")
 }
 
-fn no_answer(server: &ServerAddress, why: impl Display) -> Failure {
-    Failure::NoAnswer { server: server.to_string(), why: why.to_string() }
+fn effect_of(method: &Method) -> RequestEffect {
+    if *method == Method::GET { RequestEffect::Reads } else { RequestEffect::Changes }
+}
+
+fn no_answer(server: &ServerAddress, why: impl Display, effect: RequestEffect) -> Failure {
+    Failure::NoAnswer { server: server.to_string(), why: why.to_string(), effect }
 }
 
 fn unreachable(server: &ServerAddress, why: impl Display) -> Failure {

@@ -19,6 +19,7 @@ pub enum Failure {
     NoAnswer {
         server: String,
         why: String,
+        effect: RequestEffect,
     },
     /// No answer came from the agent.
     NoAgent {
@@ -71,6 +72,14 @@ pub enum Failure {
     Output(io::Error),
 }
 
+/// The effect of a request on the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestEffect {
+    /// It only reads.
+    Reads,
+    Changes,
+}
+
 /// The refusals of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -117,6 +126,8 @@ impl Failure {
             Self::Unreachable { .. } | Self::NoAnswer { .. } | Self::NoAgent { .. } | Self::AgentNotConnected(_) => 3,
             Self::Refused { .. }
             | Self::AgentRefused(_)
+            // What stands before the server may refuse a request too.
+            | Self::Foreign { status: 401 | 403, .. }
             | Self::Startup(StartupError::Agent(AgentError::Revoked(_) | AgentError::Replaced(_))) => 4,
             Self::Rejected { .. }
             | Self::Foreign { .. }
@@ -142,6 +153,12 @@ impl Failure {
             Self::Rejected { status, .. } | Self::Foreign { status, .. } => matches!(status, 429 | 502..=504),
             _ => false,
         }
+    }
+
+    /// Returns true if an event that failed so is kept in the spool: for a failure that may pass, and for an answer that is
+    /// not one of svc, such as the page of a network that wants a login.
+    pub fn keeps_event(&self) -> bool {
+        self.is_temporary() || matches!(self, Self::Foreign { .. })
     }
 
     /// Returns true if the server will refuse the same request again.
@@ -170,7 +187,10 @@ impl fmt::Display for Failure {
                 f,
                 "cannot reach {server} ({why}): start it with `svc server`, or name another with --server or SVC_SERVER"
             ),
-            Self::NoAnswer { server, why } => write!(
+            Self::NoAnswer { server, why, effect: RequestEffect::Reads } => {
+                write!(f, "no answer came from {server} ({why}): try again, or check that it is an svc server")
+            }
+            Self::NoAnswer { server, why, effect: RequestEffect::Changes } => write!(
                 f,
                 "no answer came from {server} ({why}): the request may have taken effect; look before you repeat it"
             ),

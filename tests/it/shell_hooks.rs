@@ -172,7 +172,7 @@ fn an_event_that_the_server_refuses_for_good_does_not_hold_up_those_behind_it() 
     success(&daemon.svc(&["event", "n", &payload(1), "--spool"]));
     daemon.restart();
     let output = daemon.svc(&["event", "flush"]);
-    assert_eq!(success(&output), "sent 1, refused 1, kept 0\n");
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(1), "sent 1, refused 1, kept 0\n"));
     assert!(stderr(&output).contains(".refused: `payload` has"), "{}", stderr(&output));
     assert_eq!(numbers(&daemon), [1]);
 }
@@ -263,4 +263,94 @@ fn an_event_is_kept_while_the_agent_of_the_space_is_away_and_sent_when_it_is_bac
     };
     crate::support::eventually("both events to arrive", || (arrived().len() == 2).then_some(()));
     assert_eq!(arrived(), [0, 1]);
+}
+
+/// The arguments and environment of an event for a server at this address, with a home of its own.
+fn hook(home: &std::path::Path, url: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_svc"));
+    command.args(arguments).env_clear().env("HOME", home).env("SVC_SERVER", url).env("SVC_TOKEN", "svc_test");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+#[test]
+fn an_event_is_on_disk_before_it_is_sent_and_a_silent_server_does_not_hold_up_the_hook() {
+    let home = tempfile::tempdir().unwrap();
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", server.local_addr().unwrap());
+    let hook = |n: u64| hook(home.path(), &url, &["event", "n", &payload(n), "--spool"]).spawn().unwrap();
+    // Accepted connections are read and never answered.
+    let mut connections = Vec::new();
+    let mut wait_for_request = || {
+        let (mut connection, _) = server.accept().unwrap();
+        let mut request = [0; 16];
+        std::io::Read::read_exact(&mut connection, &mut request).unwrap();
+        connections.push(connection);
+    };
+    let mut killed = hook(0);
+    wait_for_request();
+    assert_eq!(kept_files(home.path()).len(), 1, "the event is kept before it is sent");
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert_eq!(kept_files(home.path()).len(), 1);
+    let began = std::time::Instant::now();
+    let second = hook(1);
+    wait_for_request();
+    let output = second.wait_with_output().unwrap();
+    assert!(success(&output).contains("  kept: no answer came"), "{}", stdout(&output));
+    assert!(began.elapsed() < std::time::Duration::from_secs(40), "{:?}", began.elapsed());
+    let kept = kept_files(home.path());
+    let numbers = kept.iter().map(|file| {
+        let event: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+        event["payload"]["n"].as_u64().unwrap()
+    });
+    assert_eq!(numbers.collect::<Vec<_>>(), [0, 1]);
+}
+
+#[test]
+fn an_event_that_is_sent_leaves_no_file_and_neither_does_one_that_is_refused() {
+    let daemon = Daemon::start();
+    success(&daemon.svc(&["event", "n", &payload(0), "--spool"]));
+    let path = home(&daemon).join("large.json");
+    std::fs::write(&path, json!({"text": "x".repeat(300 << 10)}).to_string()).unwrap();
+    let refused = daemon.svc(&["event", "n", &format!("@{}", path.display()), "--spool"]);
+    assert_eq!((refused.status.code(), stdout(&refused)), (Some(1), String::new()));
+    assert!(stderr(&refused).contains("`payload` has"), "{}", stderr(&refused));
+    let unknown = daemon.svc(&["event", "n", "--spool", "--token", "svc_wrong"]);
+    assert_eq!(unknown.status.code(), Some(4), "{}", stderr(&unknown));
+    let left: Vec<_> = std::fs::read_dir(home(&daemon).join(".local/state/svc/events")).unwrap().collect();
+    let left = left.iter().map(|entry| entry.as_ref().unwrap().file_name());
+    assert_eq!(left.filter(|name| !name.to_string_lossy().ends_with(".lock")).count(), 0);
+    assert_eq!(numbers(&daemon), [0]);
+}
+
+#[test]
+fn a_spool_that_cannot_be_written_does_not_stop_an_event_that_the_server_takes() {
+    let daemon = Daemon::start();
+    let directory = home(&daemon).join(".local/state/svc/events");
+    std::fs::create_dir_all(&directory).unwrap();
+    // The bound is on the bytes of all files: one large file of another receiver stands for many.
+    let full = std::fs::File::create(directory.join("0000000000000001-aa.json")).unwrap();
+    full.set_len(64 << 20).unwrap();
+    success(&daemon.svc(&["event", "n", &payload(0), "--spool"]));
+    assert_eq!(numbers(&daemon), [0]);
+}
+
+#[test]
+fn an_answer_that_is_not_of_svc_keeps_the_event() {
+    let page = "<html>log in to the network\u{1b}[2J</html>";
+    for answer in [
+        format!("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {}\r\n\r\n{page}", page.len()),
+        "HTTP/1.1 302 Found\r\nLocation: http://portal.example/\r\nContent-Length: 0\r\n\r\n".to_owned(),
+        "HTTP/1.1 403 Forbidden\r\nContent-Length: 5\r\n\r\nproxy".to_owned(),
+    ] {
+        let home = tempfile::tempdir().unwrap();
+        let sent = answer.clone();
+        let portal = Receiver::answering(move |_| crate::support::Answer::Raw(sent.clone()));
+        let output = hook(home.path(), &portal.url(""), &["event", "n", "--spool"]).output().unwrap();
+        assert!(success(&output).contains("  kept: "), "{answer}: {}", stdout(&output));
+        assert_eq!(kept_files(home.path()).len(), 1, "{answer}");
+        let plain = hook(home.path(), &portal.url(""), &["event", "n", "--json"]).output().unwrap();
+        assert_ne!(plain.status.code(), Some(0), "{answer}");
+    }
 }

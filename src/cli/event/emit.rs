@@ -3,7 +3,7 @@
 //! Stdin is read only if `-` or `--stdin` asks for it: a hook in the body of `while read` shares the loop's input.
 
 use super::{
-    flush::send_kept,
+    flush::{note_refused, send_kept},
     receiver::{EmitTarget, EventReceiver, OutgoingEvent, target_of},
     spool::{Acquire, EventSpool, KeptEvent},
     wait::{RaisedEvent, wait_for_deliveries},
@@ -12,7 +12,7 @@ use crate::{
     cli::{
         access::{Access, AccessFlags, EventDefaults},
         arguments::PayloadSource,
-        client::{AgentHttp, Client, ResponseText, to_json},
+        client::{ANSWER_TIMEOUT, AgentHttp, Client, ResponseText, to_json},
         failure::Failure,
         shell::{OutputFormat, Shell},
         table::{Cell, Fit, TextTable, Tone, printable},
@@ -31,6 +31,9 @@ use crate::{
 use serde::Serialize;
 use serde_json::value::RawValue;
 use std::time::Duration;
+
+/// The timeout of a request with `--spool`. The event is on disk already, and a hook is not to be held up.
+const SPOOL_TIMEOUT: Duration = Duration::from_secs(10);
 
 client_command! {
     /// Raise an event. Its payload is given as JSON or as @FILE, or read from stdin if that is asked for.
@@ -132,18 +135,17 @@ impl EmitEvent {
         match to {
             EmitTarget::Server => {
                 let server = server()?;
-                self.raise(shell, &server, event, unsent, wait)
+                self.raise(shell, &server, &event, unsent, wait)
             }
             EmitTarget::Agent => {
                 let agent = agent()?;
-                self.raise(shell, &agent, event, unsent, wait)
+                self.raise(shell, &agent, &event, unsent, wait)
             }
             EmitTarget::AgentOrServer => {
-                let (agent, server) = (agent()?, server()?);
-                match self.raise(shell, &agent, event.clone(), Unsent::Fails, wait) {
-                    Err(Failure::NoAgent { .. }) => self.raise(shell, &server, event, unsent, wait),
-                    raised => raised,
-                }
+                let (agent, server) = (AgentHttp::find(shell.environment)?, server()?);
+                // The receiver is part of what the spool keeps, so it is chosen before anything is sent.
+                let receiver = if agent.is_listening() { EventReceiver::Agent(agent) } else { server };
+                self.raise(shell, &receiver, &event, unsent, wait)
             }
         }
     }
@@ -218,82 +220,87 @@ impl EmitEvent {
         Ok(OutgoingEvent { kind: self.kind.clone(), payload: payload.read(shell)?, id })
     }
 
-    /// Sends the event behind those that are kept for the same receiver, or keeps it behind them.
+    /// Sends the event behind those that are kept for the same receiver.
     fn raise(
         &self,
         shell: &mut Shell<'_>,
         receiver: &EventReceiver,
-        event: OutgoingEvent,
+        event: &OutgoingEvent,
         unsent: Unsent,
         wait: Option<Duration>,
     ) -> Result<(), Failure> {
-        // Without a home directory nothing is kept.
-        let spool = match (EventSpool::find(shell.environment), unsent) {
-            (Err(failure), Unsent::IsKept) => return Err(failure),
-            (spool, _) => spool.ok(),
-        };
-        let waiting = match (&spool, unsent) {
-            (Some(spool), Unsent::IsKept) => spool.count(&receiver.spool_key())?,
-            // Nothing of this user is kept in a directory that this user cannot read.
-            (Some(spool), Unsent::Fails) => spool.count(&receiver.spool_key()).unwrap_or(0),
-            (None, _) => 0,
-        };
-        match (spool, unsent) {
-            (Some(spool), Unsent::IsKept) if waiting > 0 => self.raise_behind(shell, &spool, receiver, &event),
-            (Some(spool), Unsent::Fails) if waiting > 0 => {
-                let flushed = send_kept(shell, &spool, receiver, Acquire::Patiently, |_, _| {})?.ok_or_else(|| {
+        if unsent == Unsent::IsKept {
+            return self.raise_spooled(shell, receiver, event);
+        }
+        // Nothing of this user is kept without a home directory, or in a directory that this user cannot read.
+        if let Ok(spool) = EventSpool::find(shell.environment)
+            && spool.count(&receiver.spool_key()).unwrap_or(0) > 0
+        {
+            let sent =
+                send_kept(&spool, receiver, Acquire::Patiently, ANSWER_TIMEOUT, |_, _| {})?.ok_or_else(|| {
                     Failure::Bad("another command is sending the events before this one: try again later".to_owned())
                 })?;
-                if let Some(failure) = flushed.stopped {
-                    return Err(receiver.failure(failure));
-                }
-                let answer = receiver.send(&event).map_err(|failure| receiver.failure(failure))?;
-                self.report(shell, receiver, &answer, wait)
+            note_refused(shell, &sent.refused);
+            if let Some(stopped) = sent.stopped {
+                return Err(receiver.failure(stopped.failure));
             }
-            (spool, unsent) => match (receiver.send(&event), spool, unsent) {
-                (Ok(answer), ..) => self.report(shell, receiver, &answer, wait),
-                (Err(failure), Some(spool), Unsent::IsKept) if failure.is_temporary() => {
-                    let event = kept(receiver, &event);
-                    spool.append(&receiver.spool_key(), &event)?;
-                    self.report_kept(shell, &event, &receiver.failure(failure).to_string())
-                }
-                (Err(failure), ..) => Err(receiver.failure(failure)),
-            },
         }
+        let answer = receiver.send(event, ANSWER_TIMEOUT).map_err(|failure| receiver.failure(failure))?;
+        self.report(shell, receiver, &answer, wait)
     }
 
-    /// Keeps the event behind others, and sends all of them unless another command is at it.
-    fn raise_behind(
+    /// Writes the event to the spool, behind those that are kept for the same receiver, and sends all of them unless another
+    /// command is at it. The event is on disk before it is sent, so that it survives the end of this process; one that the
+    /// receiver refuses is not kept.
+    fn raise_spooled(
         &self,
         shell: &mut Shell<'_>,
-        spool: &EventSpool,
         receiver: &EventReceiver,
         event: &OutgoingEvent,
     ) -> Result<(), Failure> {
-        let event = kept(receiver, event);
-        spool.append(&receiver.spool_key(), &event)?;
+        let spool = EventSpool::find(shell.environment)?;
+        let key = receiver.spool_key();
+        let kept = kept(receiver, event);
+        let file = match spool.append(&key, &kept) {
+            Ok(file) => file,
+            // A spool that takes nothing is no obstacle while the receiver is there, and no event is before this one.
+            Err(failure) if spool.count(&key).is_ok_and(|waiting| waiting == 0) => {
+                return match receiver.send(event, SPOOL_TIMEOUT) {
+                    Ok(answer) => self.report(shell, receiver, &answer, None),
+                    Err(unsent) if unsent.keeps_event() => Err(failure),
+                    Err(refused) => Err(receiver.failure(refused)),
+                };
+            }
+            Err(failure) => return Err(failure),
+        };
         let mut own: Option<ResponseText> = None;
-        let flushed = send_kept(shell, spool, receiver, Acquire::AtOnce, |sent, answer| {
-            if sent.id == event.id {
+        let flushed = send_kept(&spool, receiver, Acquire::AtOnce, SPOOL_TIMEOUT, |sent, answer| {
+            if sent.id == kept.id {
                 own = Some(answer);
             }
         })?;
-        match (own, flushed) {
-            (Some(answer), _) => self.report(shell, receiver, &answer, None),
-            (None, None) => self.report_kept(shell, &event, "another command is sending the events before it"),
-            (None, Some(flushed)) => match flushed.stopped {
-                Some(failure) if failure.is_temporary() => {
-                    self.report_kept(shell, &event, &receiver.failure(failure).to_string())
+        let Some(mut flushed) = flushed else {
+            return self.report_kept(shell, &kept, "another command is sending the events before it");
+        };
+        let own_refusal = flushed.refused.extract_if(.., |refused| refused.id == Some(kept.id)).next();
+        note_refused(shell, &flushed.refused);
+        match (own, own_refusal, flushed.stopped) {
+            (Some(answer), ..) => self.report(shell, receiver, &answer, None),
+            (None, Some(refused), _) => {
+                spool.discard(&refused.path)?;
+                Err(Failure::Bad(refused.reason))
+            }
+            (None, None, Some(stopped)) if stopped.failure.keeps_event() => {
+                self.report_kept(shell, &kept, &receiver.failure(stopped.failure).to_string())
+            }
+            (None, None, Some(stopped)) => {
+                match stopped.id == Some(kept.id) {
+                    true => spool.discard(&file)?,
+                    false => shell.note("the event is kept behind others, which were refused for now"),
                 }
-                Some(failure) => {
-                    shell.note("the event is kept behind others, which were refused for now");
-                    Err(receiver.failure(failure))
-                }
-                None if flushed.refused.iter().any(|refused| refused.id == Some(event.id)) => {
-                    Err(Failure::Bad("the event was refused".to_owned()))
-                }
-                None => self.report_kept(shell, &event, "another command has sent it meanwhile"),
-            },
+                Err(receiver.failure(stopped.failure))
+            }
+            (None, None, None) => self.report_kept(shell, &kept, "another command has sent it meanwhile"),
         }
     }
 
@@ -332,7 +339,7 @@ impl EmitEvent {
                 let view = KeptView { event_id: event.id, event_type: &event_type, kept: true, reason };
                 shell.out.json(&to_json(&view))
             }
-            OutputFormat::Text => shell.out.line(&format!("{}  {event_type}  kept: {reason}", event.id)),
+            OutputFormat::Text => shell.out.line(&format!("{}  {event_type}  kept: {}", event.id, printable(reason))),
         }
     }
 }

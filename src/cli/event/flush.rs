@@ -2,21 +2,23 @@
 
 use super::{
     receiver::{EmitTarget, EventReceiver, OutgoingEvent, target_of},
-    spool::{Acquire, EventSpool, Flushed, KeptEvent},
+    spool::{Acquire, EventSpool, Flushed, KeptEvent, RefusedEvent},
 };
 use crate::cli::{
-    client::{AgentHttp, ResponseText, to_json},
+    client::{ANSWER_TIMEOUT, AgentHttp, ResponseText, to_json},
     failure::Failure,
     shell::{OutputFormat, Shell},
+    table::printable,
 };
 use serde::Serialize;
+use std::time::Duration;
 
 client_command! {
     /// Send the events that `svc event --spool` kept while the server could not be reached.
     #[argh(
         example = "{command_name}\n{command_name} --server https://svc.example.com --json",
         note = "Events go to the server, or in a space to the agent, that they were raised for, in their order. The next \
-                `svc event` sends them too."
+                `svc event` sends them too. Fails if an event is refused for good; its file is set aside."
     )]
     FlushEvents = "flush" {}
 }
@@ -44,9 +46,10 @@ impl FlushEvents {
         let key = receiver.spool_key();
         let flushed = match spool.count(&key)? {
             0 => Flushed::default(),
-            _ => send_kept(shell, &spool, &receiver, Acquire::Patiently, |_, _| {})?
+            _ => send_kept(&spool, &receiver, Acquire::Patiently, ANSWER_TIMEOUT, |_, _| {})?
                 .ok_or_else(|| Failure::Bad("another command is sending the events: try again later".to_owned()))?,
         };
+        note_refused(shell, &flushed.refused);
         let view = FlushView {
             sent: flushed.sent,
             refused: flushed.refused.len(),
@@ -66,30 +69,42 @@ impl FlushEvents {
                 }
             }
         }
-        match flushed.stopped {
-            Some(failure) => Err(failure),
-            None => Ok(()),
+        match (flushed.stopped, view.refused) {
+            (Some(stopped), _) => Err(receiver.failure(stopped.failure)),
+            (None, 0) => Ok(()),
+            (None, refused) => Err(Failure::Bad(format!(
+                "{refused} refused for good: correct what their files in {} have, and raise them again",
+                spool.directory().display()
+            ))),
         }
     }
 }
 
-/// Sends the kept events of this receiver, and notes those that it refused; `None` if another command is sending.
-/// `seen` gets each event that was sent with its answer.
+/// Sends the kept events of this receiver; `None` if another command is sending. Each answer may take as long as `timeout`
+/// says. `seen` gets each event that was sent with its answer.
+///
+/// # Errors
+///
+/// Fails if the spool cannot be read or written.
 pub fn send_kept(
-    shell: &mut Shell<'_>,
     spool: &EventSpool,
     receiver: &EventReceiver,
     how: Acquire,
+    timeout: Duration,
     mut seen: impl FnMut(&KeptEvent, ResponseText),
 ) -> Result<Option<Flushed>, Failure> {
     let Some(lock) = spool.lock_send(how)? else { return Ok(None) };
     let flushed = spool.flush(lock, &receiver.spool_key(), |event| {
         let outgoing = OutgoingEvent { kind: event.kind.clone(), payload: event.payload.clone(), id: Some(event.id) };
-        seen(event, receiver.send(&outgoing)?);
+        seen(event, receiver.send(&outgoing, timeout)?);
         Ok(())
     })?;
-    for refused in &flushed.refused {
-        shell.note(&format!("refused, and set aside as {}: {}", refused.path.display(), refused.reason));
-    }
     Ok(Some(flushed))
+}
+
+/// Tells of events that the server refused for good.
+pub fn note_refused(shell: &mut Shell<'_>, refused: &[RefusedEvent]) {
+    for refused in refused {
+        shell.note(&format!("refused, and set aside as {}: {}", refused.path.display(), printable(&refused.reason)));
+    }
 }

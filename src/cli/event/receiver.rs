@@ -40,6 +40,13 @@ pub struct OutgoingEvent {
     pub id: Option<EventId>,
 }
 
+/// The part of an answer that every version of a server and an agent gives.
+#[derive(Deserialize)]
+struct AcceptedEvent {
+    #[allow(dead_code, reason = "its presence is what counts")]
+    event_id: EventId,
+}
+
 /// A receiver and the user that events are raised as. Spooled events go only to those of their own key.
 ///
 /// A token on a flag or in the environment stands for its user; the saved login of a server is one user, also after another
@@ -76,13 +83,24 @@ impl EventReceiver {
         }
     }
 
-    pub fn send(&self, event: &OutgoingEvent) -> Result<ResponseText, Failure> {
+    /// Sends an event. An answer without the id of an event is a failure: it is not one of svc.
+    ///
+    /// # Errors
+    ///
+    /// The failure is that of the request; [`Self::failure`] words it for people.
+    pub fn send(&self, event: &OutgoingEvent, timeout: Duration) -> Result<ResponseText, Failure> {
         let OutgoingEvent { kind, payload, id } = event.clone();
         match self {
             Self::Server(client) => {
-                client.post_raw("/api/events/emit", to_json(&EmitBody { kind, payload: Some(payload), id }))
+                let body = to_json(&EmitBody { kind, payload: Some(payload), id });
+                let answer = client.post_raw_within("/api/events/emit", body, timeout)?;
+                client.read::<AcceptedEvent>(&answer).map(|_| answer)
             }
-            Self::Agent(agent) => agent.emit(to_json(&AgentEmitBody { kind, payload: Some(payload), id })),
+            Self::Agent(agent) => {
+                let body = to_json(&AgentEmitBody { kind, payload: Some(payload), id });
+                let answer = agent.emit(body, timeout)?;
+                agent.read_raw::<AcceptedEvent>(&answer).map(|_| answer)
+            }
         }
     }
 
@@ -98,7 +116,7 @@ impl EventReceiver {
     pub fn failure(&self, failure: Failure) -> Failure {
         match self {
             Self::Server(_) => failure,
-            Self::Agent(agent) => agent.of_agent(failure),
+            Self::Agent(agent) => agent.of_known_path(failure),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The user's event spool: events that no server took for now, in `$XDG_STATE_HOME/svc/events` (`~/.local/state/svc/events`).
+//! The user's event spool: events that are being sent or that no server took for now, in `$XDG_STATE_HOME/svc/events` (`~/.local/state/svc/events`).
 //!
 //! Each event is a file of its own, named by its number and by the receiver it is for, so that the events of one receiver
 //! are found in order without being opened. Two locks make it safe with concurrent commands: `append.lock` is held
@@ -77,8 +77,15 @@ pub struct Flushed {
     pub sent: usize,
     /// Events that the server refused for good, with their files and the reasons.
     pub refused: Vec<RefusedEvent>,
-    /// The failure that ended it early. The events from this one on are still there.
-    pub stopped: Option<Failure>,
+    /// The failure that ended it early.
+    pub stopped: Option<StoppedFlush>,
+}
+
+/// The first event that could not be sent for now. It and those behind it are still there.
+#[derive(Debug)]
+pub struct StoppedFlush {
+    pub id: Option<EventId>,
+    pub failure: Failure,
 }
 
 #[derive(Debug)]
@@ -130,12 +137,12 @@ impl EventSpool {
         Ok(self.files(WAITING)?.iter().filter(|file| !file.is_for(key)).count())
     }
 
-    /// Adds an event behind all others. It is on disk afterwards.
+    /// Adds an event behind all others, and returns its file. It is on disk afterwards.
     ///
     /// # Errors
     ///
     /// Fails if the spool is full or cannot be written. The event is not kept then.
-    pub fn append(&self, key: &SpoolKey, event: &KeptEvent) -> Result<(), Failure> {
+    pub fn append(&self, key: &SpoolKey, event: &KeptEvent) -> Result<PathBuf, Failure> {
         self.create()?;
         let _append = self.lock_append()?;
         // Drafts are written under this lock, so one that is there now was left by a command that was killed.
@@ -164,7 +171,17 @@ impl EventSpool {
         let written = write_synced(&draft, &text)
             .and_then(|()| std::fs::rename(&draft, &path))
             .and_then(|()| File::open(&self.directory)?.sync_all());
-        written.map_err(|source| self.failure(source))
+        written.map_err(|source| self.failure(source))?;
+        Ok(path)
+    }
+
+    /// Deletes the file of an event, if it is there.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it cannot be deleted.
+    pub fn discard(&self, file: &Path) -> Result<(), Failure> {
+        self.remove(file)
     }
 
     /// The right to send; `None` if another command has it, after as long a wait as `how` allows.
@@ -227,7 +244,7 @@ impl EventSpool {
                         flushed.refused.push(RefusedEvent { id, path, reason: failure.to_string() });
                     }
                     Err(failure) => {
-                        flushed.stopped = Some(failure);
+                        flushed.stopped = Some(StoppedFlush { id, failure });
                         return Ok(flushed);
                     }
                 }
@@ -395,7 +412,7 @@ mod tests {
         }
         let (sent, flushed) = flush(&spool, &ours, |kind| if kind == "two" { Err(unreachable()) } else { Ok(()) });
         assert_eq!(sent, ["one"]);
-        assert!(matches!(flushed.stopped, Some(Failure::Unreachable { .. })));
+        assert!(matches!(flushed.stopped.unwrap().failure, Failure::Unreachable { .. }));
         assert_eq!(flush(&spool, &ours, |_| Ok(())).0, ["two", "three"]);
     }
 
