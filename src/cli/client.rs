@@ -222,8 +222,13 @@ impl Client {
     pub fn stream(&self, path: &str) -> Result<Body, Failure> {
         let request = self.request(Method::GET, path).header(header::ACCEPT, "text/event-stream").body(());
         let response = self.send(request)?;
+        let kind =
+            response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let is_stream =
+            kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("text/event-stream"));
         match response.status() {
-            StatusCode::OK => Ok(response.into_body()),
+            StatusCode::OK if is_stream => Ok(response.into_body()),
+            StatusCode::OK => Err(self.unexpected("no stream of events")),
             status => Err(self.read_answer(response).err().unwrap_or_else(|| self.foreign(status, "no stream"))),
         }
     }
@@ -333,6 +338,11 @@ impl Client {
             StatusCode::FORBIDDEN => self.refused(Refusal::Forbidden, detail.message),
             _ => Failure::Rejected { status: status.as_u16(), code: detail.code.into_owned(), message: detail.message },
         })
+    }
+
+    /// The failure of an answer that is not one of svc, for this reason.
+    pub fn unexpected(&self, why: &str) -> Failure {
+        self.foreign(StatusCode::OK, why)
     }
 
     fn refused(&self, refusal: Refusal, message: String) -> Failure {

@@ -196,10 +196,10 @@ impl CallMethod {
 
     fn call_once(&self, shell: &mut Shell<'_>, client: &Client, params: Option<Box<RawValue>>) -> Result<(), Failure> {
         let answer = client.post_without_timeout(CALL, to_json(&self.request(params, 1)))?;
-        if answer.as_str().is_empty() {
+        if answer.as_str().is_empty() && self.notify {
             return Ok(());
         }
-        let response = client.read::<ResponseMembers<'_>>(&answer)?.to_response();
+        let response = read_response(client, answer.as_str())?;
         if self.format() == OutputFormat::Json {
             shell.out.json(answer.as_str())?;
         }
@@ -219,12 +219,16 @@ impl CallMethod {
             let request = |(number, params): &(usize, &RawValue)| self.request(Some((*params).to_owned()), *number);
             let requests: Vec<Request> = batch.iter().map(request).collect();
             let answer = client.post_without_timeout(CALL, to_json(&requests))?;
-            if answer.as_str().is_empty() {
+            if answer.as_str().is_empty() && self.notify {
                 continue;
             }
             let responses: Vec<Box<RawValue>> = client.read(&answer)?;
+            if !self.notify && responses.len() != batch.len() {
+                let counts = format!("{} responses to {} calls", responses.len(), batch.len());
+                return Err(client.unexpected(&counts));
+            }
             for ((number, _), raw) in batch.iter().zip(responses) {
-                match client.read_text::<ResponseMembers<'_>>(raw.get())?.to_response() {
+                match read_response(client, raw.get())? {
                     error @ RpcResponse::Error(_) => {
                         failures += 1;
                         shell.note(&format!("svc: call {number}: {error}"));
@@ -290,6 +294,15 @@ fn params(text: &str) -> Result<Box<RawValue>, Failure> {
         _ => {
             Err(Failure::Usage("the params must be a JSON object or array, such as '{\"query\": \"tea\"}'".to_owned()))
         }
+    }
+}
+
+/// Reads a JSON-RPC response, which has a result or an error.
+fn read_response(client: &Client, text: &str) -> Result<RpcResponse, Failure> {
+    let members: ResponseMembers<'_> = client.read_text(text)?;
+    match (members.result, members.error) {
+        (None, None) => Err(client.unexpected("neither a result nor an error")),
+        _ => Ok(members.to_response()),
     }
 }
 

@@ -47,21 +47,23 @@ impl TailEvents {
             .on("/api/events/stream");
         // The first connection is not retried: a wrong address does not become right by waiting.
         let mut body = client.stream(&path)?;
+        let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
         loop {
             for frame in SseFrames(BufReader::new(body)) {
                 let Ok(frame) = frame else { break };
+                // A stream that ends before its first event may do so again and again.
+                backoff.reset();
                 print_frame(shell, &client, &frame, self.format())?;
             }
             shell.note("the stream ended; connecting again");
-            body = reopen(&client, &path)?;
+            body = reopen(&client, &path, &mut backoff)?;
             shell.note("connected again; `svc event list` has what happened in between");
         }
     }
 }
 
 /// Opens the stream again, trying until the server is back. A refusal is final.
-fn reopen(client: &Client, path: &str) -> Result<isahc::Body, Failure> {
-    let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
+fn reopen(client: &Client, path: &str, backoff: &mut Backoff) -> Result<isahc::Body, Failure> {
     loop {
         std::thread::sleep(backoff.next_wait());
         match client.stream(path) {

@@ -10,6 +10,7 @@ use crate::{
     model::{api::events::EventView, delivery::Delivery, id::EventId},
     platform::{backoff::Backoff, config::Span},
 };
+use serde_json::json;
 use std::{
     collections::HashSet,
     time::{Duration, Instant},
@@ -26,7 +27,8 @@ pub struct RaisedEvent {
     pub event_type: String,
 }
 
-/// Polls the event until all its deliveries have settled, and prints a line for each.
+/// Polls the event until all its deliveries have settled, and prints a line for each; as JSON, the event once it has settled or
+/// the time is up.
 pub fn wait_for_deliveries(
     shell: &mut Shell<'_>,
     receiver: &EventReceiver,
@@ -62,8 +64,18 @@ pub fn wait_for_deliveries(
         match (found, left) {
             (Some((answer, event)), _) if settled.len() == event.deliveries.len() => break (answer, event),
             (_, Some(left)) => std::thread::sleep(backoff.next_wait().min(left)),
-            (Some((_, event)), None) => return Err(timed_out(&event, at_most)),
-            (None, None) => return Err(not_at_a_server(raised.id, at_most)),
+            (Some((answer, event)), None) => {
+                if format == OutputFormat::Json {
+                    shell.out.json(answer.as_str())?;
+                }
+                return Err(timed_out(&event, at_most));
+            }
+            (None, None) => {
+                if format == OutputFormat::Json {
+                    shell.out.json(&json!({"id": raised.id, "type": raised.event_type}).to_string())?;
+                }
+                return Err(not_at_a_server(raised.id, at_most));
+            }
         }
     };
     match format {

@@ -1,6 +1,7 @@
 //! The command line as a whole: help, usage, and exit codes, against a fake server.
 
 mod agent;
+mod answers;
 mod apply;
 mod fake;
 mod mcp;
