@@ -10,6 +10,7 @@
 mod macros;
 
 pub mod access;
+pub mod activation;
 pub mod agent;
 pub mod arguments;
 pub mod audit;

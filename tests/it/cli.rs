@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 use std::{
     io::Write,
     process::{Command, Output, Stdio},
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
 };
 
 fn webhook(name: &str, url: &str) -> Value {
@@ -256,4 +258,46 @@ fn a_mistyped_variable_of_the_environment_is_warned_about_by_every_command() {
     daemon.restart();
     let warning = "the environment variable SVC_DELIVRY_QUEUE has no meaning: did you mean SVC_DELIVERY_QUEUE?";
     assert_eq!(daemon.log().matches(warning).count(), 1, "{}", daemon.log());
+}
+
+#[test]
+fn a_stream_that_ends_before_its_first_event_is_opened_again_after_longer_and_longer_pauses() {
+    let opened = Arc::new(Mutex::new(Vec::new()));
+    let times = Arc::clone(&opened);
+    let server = Receiver::answering(move |_| {
+        times.lock().unwrap().push(Instant::now());
+        crate::support::Answer::Raw("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n: beat\n\n".to_owned())
+    });
+    let mut tail = Command::new(env!("CARGO_BIN_EXE_svc"));
+    tail.args(["event", "tail", "--server", &server.url("")]).env_clear();
+    let mut tail = tail.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    server.wait_for(5);
+    tail.kill().unwrap();
+    tail.wait().unwrap();
+    let opened = opened.lock().unwrap();
+    let pause = opened[4].duration_since(opened[3]);
+    assert!(pause >= Duration::from_millis(1000), "{pause:?}");
+}
+
+#[test]
+fn sinks_and_sources_are_activated_and_deactivated_by_name() {
+    let daemon = Daemon::start();
+    for name in ["one", "two"] {
+        daemon.create_sink(&webhook(name, "http://127.0.0.1:9/"));
+        success(&daemon.svc(&["source", "create", "--slug", name, "--verify", "none", "--insecure"]));
+    }
+    for (kind, path) in [("sink", "/api/event-sinks"), ("source", "/api/sources")] {
+        let active = || daemon.items(path).iter().map(|item| item["active"].clone()).collect::<Vec<_>>();
+        let output = success(&daemon.svc(&[kind, "deactivate", "one", "two"]));
+        assert!(output.contains(&format!("deactivated {kind} one  ")), "{output}");
+        assert_eq!((output.lines().count(), active()), (2, vec![json!(false); 2]));
+        let output = success(&daemon.svc(&[kind, "activate", "one", "--json"]));
+        let output: Value = serde_json::from_str(&output).unwrap();
+        assert_eq!(output["items"][0]["active"], json!(true), "{output}");
+        let unknown = daemon.svc(&[kind, "activate", "two", "three"]);
+        assert_eq!(unknown.status.code(), Some(1), "{}", stderr(&unknown));
+        assert_eq!(active().iter().filter(|active| **active == json!(true)).count(), 1, "all or none");
+    }
+    let none = daemon.svc(&["sink", "activate"]);
+    assert_eq!(none.status.code(), Some(2), "{}", stderr(&none));
 }

@@ -20,6 +20,7 @@ pub use test_preview::{PreviewSink, TestSink};
 
 use crate::{
     cli::{
+        activation::Activation,
         arguments::brief,
         client::{Client, QueryString},
         failure::Failure,
@@ -44,8 +45,28 @@ command_family! {
                    {command_name} test slack '{{\"version\": \"1.2\"}}'"
     )]
     SinkCommand(SinkSubcommand) = "sink" {
-        ListSinks, ShowSink, CreateSink, ApplySinks, TestSink, PreviewSink, RotateSecret, DeleteSink, ListDeadLetters,
-        RedeliverDeadLetters, ShowSequence, ReplayEvents, ListReplays, PauseReplay, ResumeReplay, CancelReplay,
+        ListSinks, ShowSink, CreateSink, ApplySinks, TestSink, PreviewSink, ActivateSinks, DeactivateSinks, RotateSecret,
+        DeleteSink, ListDeadLetters, RedeliverDeadLetters, ShowSequence, ReplayEvents, ListReplays, PauseReplay, ResumeReplay, CancelReplay,
+    }
+}
+
+client_command! {
+    /// Activate sinks, and deliver the events that wait for them.
+    #[argh(example = "{command_name} slack\n{command_name} slack ops --json")]
+    ActivateSinks = "activate" {
+        /// the sinks, by name or id
+        #[argh(positional)]
+        sinks: Vec<String>,
+    }
+}
+
+client_command! {
+    /// Deactivate sinks. Events are queued for them, as far as their queues reach, and delivered once they are activated again.
+    #[argh(example = "{command_name} slack\n{command_name} slack ops --json")]
+    DeactivateSinks = "deactivate" {
+        /// the sinks, by name or id
+        #[argh(positional)]
+        sinks: Vec<String>,
     }
 }
 
@@ -69,6 +90,20 @@ show_and_delete_commands! {
     of SinkView by
     /// the sink's name or id
     sink
+}
+
+impl ActivateSinks {
+    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+        let client = self.client(shell)?;
+        Activation::Activate.apply(shell, &client, ResourceKind::SINK, &self.sinks, self.format())
+    }
+}
+
+impl DeactivateSinks {
+    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+        let client = self.client(shell)?;
+        Activation::Deactivate.apply(shell, &client, ResourceKind::SINK, &self.sinks, self.format())
+    }
 }
 
 impl ListSinks {

@@ -13,6 +13,7 @@ pub use test::TestSource;
 
 use crate::{
     cli::{
+        activation::Activation,
         arguments::brief,
         client::{Client, QueryString},
         failure::Failure,
@@ -39,8 +40,28 @@ command_family! {
                    {command_name} test github @push.json --header 'X-GitHub-Event: push'"
     )]
     SourceCommand(SourceSubcommand) = "source" {
-        ListSources, ShowSource, CreateSource, ApplySources, TestSource, DeleteSource, ListSourceLetters,
-        RedeliverSourceLetters,
+        ListSources, ShowSource, CreateSource, ApplySources, TestSource, ActivateSources, DeactivateSources, DeleteSource,
+        ListSourceLetters, RedeliverSourceLetters,
+    }
+}
+
+client_command! {
+    /// Activate sources, so that their addresses take requests.
+    #[argh(example = "{command_name} github\n{command_name} github gitlab --json")]
+    ActivateSources = "activate" {
+        /// the sources, by slug or id
+        #[argh(positional)]
+        sources: Vec<String>,
+    }
+}
+
+client_command! {
+    /// Deactivate sources. Their addresses answer 404 until they are activated again.
+    #[argh(example = "{command_name} github\n{command_name} github gitlab --json")]
+    DeactivateSources = "deactivate" {
+        /// the sources, by slug or id
+        #[argh(positional)]
+        sources: Vec<String>,
     }
 }
 
@@ -64,6 +85,20 @@ show_and_delete_commands! {
     of SourceView by
     /// the source's slug or id
     source
+}
+
+impl ActivateSources {
+    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+        let client = self.client(shell)?;
+        Activation::Activate.apply(shell, &client, ResourceKind::SOURCE, &self.sources, self.format())
+    }
+}
+
+impl DeactivateSources {
+    pub fn run(self, shell: &mut Shell<'_>) -> Result<(), Failure> {
+        let client = self.client(shell)?;
+        Activation::Deactivate.apply(shell, &client, ResourceKind::SOURCE, &self.sources, self.format())
+    }
 }
 
 impl ListSources {

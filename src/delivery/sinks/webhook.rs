@@ -303,7 +303,7 @@ fn interpret(response: &egress::OutboundResponse, on_gone: OnGone, url: &Attempt
         ))
     } else if status == StatusCode::GONE && on_gone == OnGone::Pause {
         let error =
-            "HTTP 410: the receiver is gone; correct the sink's url if it has moved, and activate the sink".to_owned();
+            "HTTP 410: the receiver is gone; correct the sink's url if it has moved, and activate the sink with `svc sink activate`".to_owned();
         CompletedAttempt::failed(error).of_kind(FailureKind::Gone)
     } else {
         let honoured = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
