@@ -63,6 +63,9 @@ impl PayloadSource {
     pub fn text(&self, shell: &mut Shell<'_>) -> Result<Option<String>, Failure> {
         match self {
             Self::Given(text) => Ok(Some(text.clone())),
+            Self::File(path) if path.as_os_str().is_empty() => {
+                Err(Failure::Usage("`@` names no file: write @FILE, such as @payload.json".to_owned()))
+            }
             Self::File(path) => read_file(path).map(Some),
             Self::Stdin => shell.read_input().map(Some),
             Self::Unspecified => shell.piped(),

@@ -47,7 +47,7 @@ pub mod template;
 pub mod user;
 
 use crate::{
-    platform::{config, file_mode},
+    platform::{config, file_mode, spelling},
     scripting::workers::{WORKER_COMMAND, run_worker},
 };
 use argh::{ArgsInfo, FromArgs};
@@ -156,7 +156,8 @@ pub fn run(typed: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 /// Runs a command in this shell. A failure is printed to stderr in one line, and decides the exit code.
 pub fn run_in(shell: &mut Shell<'_>, typed: impl IntoIterator<Item = OsString>) -> u8 {
-    let failure = match normalize_args::normalize(typed).and_then(|words| dispatch(shell, &words)) {
+    let words = normalize_args::normalize(typed, &Svc::get_args_info());
+    let failure = match words.and_then(|words| dispatch(shell, &words)) {
         Ok(()) => return 0,
         Err(failure) => failure,
     };
@@ -210,6 +211,9 @@ fn dispatch(shell: &mut Shell<'_>, words: &[String]) -> Result<(), Failure> {
 
 /// The parser's error, which may take several lines, as one that ends with the help to read.
 fn one_line(error: &str, words: &[&str]) -> String {
+    if let Some(told) = mistyped_command(words) {
+        return told;
+    }
     let said = error.split_whitespace().collect::<Vec<_>>().join(" ");
     // The help is that of the longest command among the leading words.
     let named = (1..=words.len().min(2)).rev().find(|&count| {
@@ -218,6 +222,23 @@ fn one_line(error: &str, words: &[&str]) -> String {
     });
     let command = named.map_or_else(|| "svc".to_owned(), |count| format!("svc {}", words[..count].join(" ")));
     format!("{}: see `{command} --help`", said.trim_end_matches('.'))
+}
+
+/// The command that a mistyped name among the leading words probably means.
+fn mistyped_command(words: &[&str]) -> Option<String> {
+    let mut command = Svc::get_args_info();
+    let mut path = "svc".to_owned();
+    for word in words.iter().take_while(|word| !word.starts_with('-')) {
+        match command.commands.iter().position(|inner| inner.name == *word) {
+            Some(found) => command = command.commands.swap_remove(found).command,
+            None => {
+                let meant = spelling::nearest(word, command.commands.iter().map(|inner| inner.name))?;
+                return Some(format!("no command is named `{path} {word}`: did you mean `{path} {meant}`?"));
+            }
+        }
+        path = format!("{path} {word}");
+    }
+    None
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! behind is deleted by the next. The file holds secrets and may be in a folder that others can write to, so it is always a
 //! new one: never a link, and never a file that another process has open.
 
-use super::{arguments::STDIN, failure::Failure};
+use super::failure::Failure;
 use std::{
     fs::{File, TryLockError},
     io,
@@ -38,7 +38,7 @@ impl PartialFile {
     ///
     /// Fails if the target exists and may not be replaced, or another command is writing it.
     pub fn create(target: &Path, overwrite: Overwrite) -> Result<Self, Failure> {
-        if target == Path::new(STDIN) {
+        if target == Path::new("-") {
             return Err(Failure::Usage("`-` is no file that can be written: name one".to_owned()));
         }
         if target.exists() && overwrite == Overwrite::Refuse {
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_dash_is_no_file_to_write() {
-        assert_eq!(create(Path::new("@-")).map(drop).unwrap_err(), "`-` is no file that can be written: name one");
+        assert_eq!(create(Path::new("-")).map(drop).unwrap_err(), "`-` is no file that can be written: name one");
     }
 
     #[test]

@@ -34,6 +34,7 @@ pub mod process_group;
 pub mod run_to_completion;
 pub mod runtime_load;
 pub mod secret_keys;
+pub mod spelling;
 pub mod store;
 pub mod tls;
 pub mod value_reader;

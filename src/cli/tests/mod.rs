@@ -6,6 +6,7 @@ mod apply;
 mod fake;
 mod mcp;
 mod script;
+mod words;
 
 use super::{
     completions::CompletionShell,

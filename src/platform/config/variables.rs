@@ -1,6 +1,7 @@
 //! The environment variables that `svc` reads, to tell a mistyped one from them.
 
 use super::default_table;
+use crate::platform::spelling;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
@@ -57,30 +58,12 @@ fn variables() -> BTreeSet<String> {
 /// The known name that a person probably meant: one that differs in a few characters, or else one that only has a section
 /// more.
 fn nearest<'a>(name: &str, known: &'a BTreeSet<String>) -> Option<&'a str> {
-    let close = known.iter().map(|other| (distance(name, other), other)).min();
-    if let Some((differences, meant)) = close
-        && differences <= (name.len() - PREFIX.len()).div_ceil(4).min(3)
-    {
-        return Some(meant);
+    let bare = |name: &'a String| &name[PREFIX.len()..];
+    if let Some(meant) = spelling::nearest(&name[PREFIX.len()..], known.iter().map(bare)) {
+        return known.iter().map(String::as_str).find(|name| &name[PREFIX.len()..] == meant);
     }
     let rest = &name[PREFIX.len() - 1..];
     known.iter().find(|other| other.ends_with(rest)).map(String::as_str)
-}
-
-/// The number of characters to insert, delete or replace to make one text of the other.
-fn distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (i, a) in one.chars().enumerate() {
-        let mut diagonal = i;
-        row[0] = i + 1;
-        for (j, b) in other.iter().enumerate() {
-            let replaced = diagonal + usize::from(a != *b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[other.len()]
 }
 
 #[cfg(test)]
