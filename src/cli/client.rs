@@ -318,12 +318,9 @@ impl Client {
     fn read_answer(&self, response: Response<Body>) -> Result<ResponseText, Failure> {
         let status = response.status();
         let effect = response.extensions().get().copied().unwrap_or(RequestEffect::Changes);
-        let mut bytes = Vec::new();
-        let read = response.into_body().take(MAX_ANSWER + 1).read_to_end(&mut bytes);
-        read.map_err(|error| no_answer(self.server(), error, effect))?;
-        if bytes.len() as u64 > MAX_ANSWER {
-            return Err(self.foreign(status, &format!("more than {} MiB", MAX_ANSWER >> 20)));
-        }
+        let bytes = read_bounded(response.into_body(), MAX_ANSWER)
+            .map_err(|error| no_answer(self.server(), error, effect))?
+            .ok_or_else(|| self.foreign(status, &format!("more than {} MiB", MAX_ANSWER >> 20)))?;
         let text = String::from_utf8(bytes).map_err(|_| self.foreign(status, "no UTF-8"))?;
         if status.is_success() {
             return Ok(ResponseText(text));
@@ -518,6 +515,13 @@ pub fn to_json(body: &impl Serialize) -> String {
     serde_json::to_string(body).expect("bodies have string keys and no failing serializers")
 }
 
+/// All bytes of a body; `None` if there are more than `most`.
+fn read_bounded(body: impl io::Read, most: u64) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    body.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    Ok((bytes.len() as u64 <= most).then_some(bytes))
+}
+
 fn effect_of(method: &Method) -> RequestEffect {
     if *method == Method::GET { RequestEffect::Reads } else { RequestEffect::Changes }
 }
@@ -533,6 +537,12 @@ fn unreachable(server: &ServerAddress, why: impl Display) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_without_end_is_read_up_to_the_bound() {
+        assert_eq!(read_bounded(io::repeat(b'x'), 5).unwrap(), None);
+        assert_eq!(read_bounded(&b"12345"[..], 5).unwrap().as_deref(), Some(&b"12345"[..]));
+    }
 
     #[test]
     fn a_query_encodes_reserved_characters() {
