@@ -4,14 +4,14 @@
 //! Every other rule is checked in [`crate::model::source_spec`]. Each error names the field and the way out.
 
 use super::{
-    secrets::SourceSecrets,
+    secrets::{RotatedSecret, SourceSecrets},
     source::{Source, Transform},
 };
 use crate::{
     model::{
         configured_value::{ConfiguredValue, MASK},
         id::{SourceId, UserId},
-        owner::Owner,
+        owner::{Owner, OwnerSpec},
         source_spec::{SourceSpec, SourceSpecError, VerifySpec},
         timestamp::Timestamp,
         units::Span,
@@ -30,6 +30,10 @@ pub enum SourceDefinitionError {
     SecretMissing,
     #[error("`verify.secret`: give a new one; the stored one cannot be used: {0}")]
     SecretLost(UnsealError),
+    #[error(
+        "`verify.overlap`: the former secret is read on the server, which only a global source does: end it with \"0s\", or make the source global"
+    )]
+    FormerReference,
 }
 
 impl Source {
@@ -45,7 +49,7 @@ impl Source {
             (_, Some(secret), None) => SourceSecrets::new(Some(secret)),
             (_, Some(secret), Some(previous)) => match previous.secrets.read() {
                 Ok(before) if before.first().is_some_and(|current| current.secret == secret) => {
-                    SourceSecrets::copied(before, now)
+                    SourceSecrets::copied(before, spec.overlap, now)
                 }
                 Ok(before) => SourceSecrets::rotated(before, secret, spec.overlap, now),
                 // The old ones are lost; the new one mends the source.
@@ -59,9 +63,12 @@ impl Source {
                 if let Some(text) = current.secret.text() {
                     check_secret(verifier, text).map_err(SourceSpecError::Secret)?;
                 }
-                SourceSecrets::copied(before, now)
+                SourceSecrets::copied(before, spec.overlap, now)
             }
         };
+        if spec.owner != OwnerSpec::Global {
+            refuse_references(&secrets)?;
+        }
         Ok(Self {
             id: previous.map_or_else(SourceId::new, |source| source.id),
             slug: spec.slug,
@@ -160,7 +167,7 @@ impl Source {
 
     /// The same source with its secrets to be encrypted anew, if they can be read.
     pub(super) fn with_new_secrets(&self) -> Option<Self> {
-        let secrets = SourceSecrets::copied(self.secrets.read().ok()?, Timestamp::now());
+        let secrets = SourceSecrets::copied(self.secrets.read().ok()?, self.overlap.0, Timestamp::now());
         Some(Self {
             slug: self.slug.clone(),
             description: self.description.clone(),
@@ -169,6 +176,16 @@ impl Source {
             transform: self.transform.as_ref().map(|transform| Transform::new(transform.source().to_owned())),
             ..*self
         })
+    }
+}
+
+/// The rule of the spec for the secret of a user's source, for secrets that are kept from a version that was global.
+fn refuse_references(secrets: &SourceSecrets) -> Result<(), SourceDefinitionError> {
+    let kept = secrets.read().unwrap_or_default();
+    match kept.iter().find(|secret| secret.secret.reference().is_some()) {
+        None => Ok(()),
+        Some(RotatedSecret { until: None, .. }) => Err(SourceSpecError::ReferenceOfUser.into()),
+        Some(RotatedSecret { until: Some(_), .. }) => Err(SourceDefinitionError::FormerReference),
     }
 }
 
@@ -223,6 +240,35 @@ mod tests {
         assert_eq!(valid(&define(at_once, Some(&first)).unwrap()), ["third-secret"]);
         let other = json!({"slug": "github", "verify": {"type": "standard-webhooks"}});
         assert!(define(other, Some(&first)).unwrap_err().contains("whsec_"), "the secret does not fit the new scheme");
+    }
+
+    #[test]
+    fn a_leaked_secret_ends_with_a_lower_overlap_alone_and_with_the_next_rotation() {
+        let with = |fields: Value| json!({"slug": "github", "verify": fields});
+        let first = define(github(json!("leaked-secret")), None).unwrap();
+        let second = define(github(json!("second-secret")), Some(&first)).unwrap();
+        assert_eq!(valid(&second), ["second-secret", "leaked-secret"]);
+        let at_once = define(with(json!({"type": "github", "overlap": "0s"})), Some(&second)).unwrap();
+        assert_eq!(valid(&at_once), ["second-secret"]);
+        let third = json!({"type": "github", "secret": "third-secret", "overlap": "0s"});
+        assert_eq!(valid(&define(with(third), Some(&second)).unwrap()), ["third-secret"]);
+    }
+
+    #[test]
+    fn a_source_that_becomes_a_users_keeps_no_secret_that_is_read_on_the_server() {
+        let mut spec = github(json!({"file": "/run/secrets/github"}));
+        spec["owner"] = json!("global");
+        let global = define(spec.clone(), None).unwrap();
+        let mine = |secret: Value, overlap: &str| json!({"slug": "github", "owner": "me", "verify": {"type": "github", "secret": secret, "overlap": overlap}});
+        for secret in [Value::Null, json!(MASK)] {
+            let refused = define(mine(secret, "24h"), Some(&global)).unwrap_err();
+            assert!(refused.starts_with("`verify.secret`: only a global source"), "{refused}");
+        }
+        let refused = define(mine(json!("second-secret"), "24h"), Some(&global)).unwrap_err();
+        assert!(refused.contains("`verify.overlap`"), "the former secret is read on the server too: {refused}");
+        assert_eq!(valid(&define(mine(json!("second-secret"), "0s"), Some(&global)).unwrap()), ["second-secret"]);
+        spec["verify"]["secret"] = Value::Null;
+        assert!(define(spec, Some(&global)).is_ok(), "a global source keeps it");
     }
 
     #[test]

@@ -40,22 +40,20 @@ impl SourceSecrets {
         Self { clear: OnceLock::from(Ok(clear)), sealed: OnceLock::new() }
     }
 
-    /// The same secrets with a new current one. The one before stays valid for `overlap` from `now` on; of those before it,
-    /// each keeps its own end.
+    /// The same secrets with a new current one. Each former one is valid for `overlap` from `now` on, or until its own end if
+    /// that is sooner, so that an overlap of zero ends a secret that became known to others.
     pub fn rotated(before: &[RotatedSecret], new: ConfiguredValue, overlap: Duration, now: Timestamp) -> Self {
-        let former = before.iter().filter(|former| former.secret != new).map(|former| RotatedSecret {
-            secret: former.secret.clone(),
-            until: Some(former.until.unwrap_or_else(|| now.after(overlap))),
-        });
-        let valid = former.filter(|former| former.until.is_some_and(|until| until > now));
+        let former = before.iter().filter(|former| former.secret != new);
+        let former = former.filter_map(|former| former.until_at_most(now.after(overlap), now));
         let current = RotatedSecret { secret: new.clone(), until: None };
-        Self::of(std::iter::once(current).chain(valid).take(MAX_VALID).collect())
+        Self::of(std::iter::once(current).chain(former).take(MAX_VALID).collect())
     }
 
-    /// The same secrets, to be encrypted with the current key.
-    pub fn copied(before: &[RotatedSecret], now: Timestamp) -> Self {
-        let valid = before.iter().filter(|secret| secret.until.is_none_or(|until| until > now));
-        Self::of(valid.cloned().collect())
+    /// The same secrets, to be encrypted with the current key. Former ones end as [`Self::rotated`] ends them.
+    pub fn copied(before: &[RotatedSecret], overlap: Duration, now: Timestamp) -> Self {
+        let (former, current): (Vec<_>, Vec<_>) = before.iter().partition(|secret| secret.until.is_some());
+        let former = former.into_iter().filter_map(|former| former.until_at_most(now.after(overlap), now));
+        Self::of(current.into_iter().cloned().chain(former).collect())
     }
 
     /// All secrets, valid or not.
@@ -100,6 +98,14 @@ impl SourceSecrets {
     /// Tells if the stored form should be replaced, because it is encrypted with a former key.
     pub fn is_outdated(&self, keys: &SecretKeys) -> bool {
         self.read().is_ok() && self.sealed.get().is_some_and(|sealed| !keys.is_current(sealed))
+    }
+}
+
+impl RotatedSecret {
+    /// The same secret as a former one, valid until `end` or its own end; `None` if that is over.
+    fn until_at_most(&self, end: Timestamp, now: Timestamp) -> Option<Self> {
+        let until = self.until.map_or(end, |until| until.min(end));
+        (until > now).then(|| Self { secret: self.secret.clone(), until: Some(until) })
     }
 }
 
@@ -151,6 +157,22 @@ mod tests {
         assert_eq!(valid(&third, NOW.after(DAY)), ["three", "two"], "the first keeps its own end");
         let at_once = SourceSecrets::rotated(first.read().unwrap(), "two".to_owned().into(), Duration::ZERO, NOW);
         assert_eq!(valid(&at_once, NOW), ["two"]);
+    }
+
+    #[test]
+    fn a_lower_overlap_ends_every_former_secret_sooner_and_a_higher_one_none_later() {
+        let first = SourceSecrets::new(Some("leaked".to_owned().into()));
+        let second = SourceSecrets::rotated(first.read().unwrap(), "two".to_owned().into(), DAY, NOW);
+        let third = SourceSecrets::rotated(second.read().unwrap(), "three".to_owned().into(), Duration::ZERO, NOW);
+        assert_eq!(valid(&third, NOW), ["three"], "the one before the last is over too");
+        let hour = Duration::from_secs(3600);
+        let third = SourceSecrets::rotated(second.read().unwrap(), "three".to_owned().into(), hour, NOW);
+        assert_eq!(valid(&third, NOW.after(hour / 2)), ["three", "two", "leaked"]);
+        assert_eq!(valid(&third, NOW.after(hour)), ["three"]);
+        let copied = SourceSecrets::copied(second.read().unwrap(), hour, NOW);
+        assert_eq!(valid(&copied, NOW), ["two", "leaked"]);
+        assert_eq!(valid(&copied, NOW.after(hour)), ["two"]);
+        assert_eq!(valid(&SourceSecrets::copied(second.read().unwrap(), DAY * 2, NOW), NOW.after(DAY)), ["two"]);
     }
 
     #[test]
