@@ -12,8 +12,9 @@ use crate::model::{
 };
 use aws_lc_rs::hmac;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use data_encoding::HEXLOWER_PERMISSIVE;
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 use std::{borrow::Cow, time::Duration};
 use subtle::{Choice, ConstantTimeEq as _};
@@ -72,9 +73,9 @@ pub fn verify(
             let bytes = given.strip_prefix("v0=").and_then(unhex).ok_or(Unverified::Signature)?;
             let signed: [&[u8]; 4] = [b"v0:", timestamp.as_bytes(), b":", &request.body];
             check_signature(HmacAlgorithm::Sha256, &text_keys(secrets), &signed, &[bytes])?;
-            // Events have an id in their body; a slash command has none, and its signature stands for it.
-            let id = id_in_body(request).and_then(|ids| ids.event_id);
-            Ok(Verified { delivery_id: bounded_id(id.unwrap_or_else(|| fingerprint(timestamp, given))) })
+            // Events have an id in their body; a slash command has none.
+            let id = id_in_body(request, |ids| ids.event_id);
+            Ok(Verified { delivery_id: id.or_else(|| Some(fingerprint(timestamp, &signed))) })
         }
         Verifier::Token { place, id_header } => {
             let (given, prefix) = match place {
@@ -136,7 +137,8 @@ fn standard_webhooks(
     let keys: Vec<_> = secrets.iter().filter_map(|secret| encoded_key(secret)).map(Cow::Owned).collect();
     let signed: [&[u8]; 5] = [id.as_bytes(), b".", timestamp.as_bytes(), b".", &request.body];
     check_signature(HmacAlgorithm::Sha256, &keys, &signed, &given)?;
-    Ok(Verified { delivery_id: bounded_id(id.to_owned()) })
+    let id = bounded_id(id.to_owned());
+    Ok(Verified { delivery_id: id.or_else(|| Some(fingerprint(timestamp, &signed))) })
 }
 
 /// The secret token as it is, or a signature if the secret is a signing token. The secret decides which of the two is
@@ -164,8 +166,8 @@ fn stripe(secrets: &[&str], request: &InboundRequest, tolerance: Span, now: Time
     let given: Vec<_> = given.take(MAX_SIGNATURES).collect();
     let signed: [&[u8]; 3] = [timestamp.as_bytes(), b".", &request.body];
     check_signature(HmacAlgorithm::Sha256, &text_keys(secrets), &signed, &given)?;
-    let id = id_in_body(request).and_then(|ids| ids.id);
-    Ok(Verified { delivery_id: bounded_id(id.unwrap_or_else(|| fingerprint(timestamp, parts))) })
+    let id = id_in_body(request, |ids| ids.id);
+    Ok(Verified { delivery_id: id.or_else(|| Some(fingerprint(timestamp, &signed))) })
 }
 
 fn generic_hmac(
@@ -198,8 +200,7 @@ fn generic_hmac(
     let bytes = bytes.ok_or(Unverified::Signature)?;
     check_signature(scheme.algorithm, &text_keys(secrets), &signed, &[bytes])?;
     let id = delivery_id(request, scheme.id_header.as_deref())?;
-    // The same signature at the same time is the same delivery.
-    Ok(Verified { delivery_id: id.or_else(|| Some(fingerprint(timestamp?, given))) })
+    Ok(Verified { delivery_id: id.or_else(|| Some(fingerprint(timestamp?, &signed))) })
 }
 
 /// Checks that one of the given signatures is that of the parts under one of the keys.
@@ -277,22 +278,30 @@ fn bounded_id(id: String) -> Option<String> {
     (!id.is_empty() && id.len() <= MAX_DELIVERY_ID).then_some(id)
 }
 
-/// The ids that providers put into their bodies.
-#[derive(Default, Deserialize)]
-struct BodyIds {
-    #[serde(default)]
-    id: Option<String>,
-    #[serde(default)]
-    event_id: Option<String>,
+/// The ids that providers put into their bodies. Each scheme reads its own; the other may be of any type.
+#[derive(Deserialize)]
+struct BodyIds<'a> {
+    #[serde(borrow, default)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    event_id: Option<&'a RawValue>,
 }
 
-fn id_in_body(request: &InboundRequest) -> Option<BodyIds> {
-    serde_json::from_slice(&request.body).ok()
+/// The id in a field of the body, if it is a text that can be used.
+fn id_in_body(
+    request: &InboundRequest,
+    field: impl for<'a> FnOnce(BodyIds<'a>) -> Option<&'a RawValue>,
+) -> Option<String> {
+    let id = field(serde_json::from_slice(&request.body).ok()?)?;
+    bounded_id(serde_json::from_str(id.get()).ok()?)
 }
 
-/// The id of a delivery that has none: its signed time and its signature.
-fn fingerprint(timestamp: &str, signature: &str) -> String {
-    format!("{timestamp} {signature}")
+/// The id of a delivery that has none: its signed time, and a digest of all that is signed. Neither the spelling of a signature
+/// nor the secret that made it is in it, since whoever repeats a request can choose another.
+fn fingerprint(timestamp: &str, signed: &[&[u8]]) -> String {
+    let mut digest = Sha256::new();
+    signed.iter().for_each(|part| digest.update(part));
+    format!("{timestamp} {}", HEXLOWER.encode(&digest.finalize()))
 }
 
 /// The bytes that hexadecimal digits stand for.

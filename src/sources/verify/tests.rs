@@ -101,7 +101,8 @@ fn the_example_of_slack_is_verified() {
         "x-slack-signature",
         1_531_420_618,
     );
-    assert_eq!(id, Some(format!("1531420618 {}", headers[1].1)), "a command has no id of its own");
+    let digest = HEXLOWER.encode(&Sha256::digest(format!("v0:1531420618:{body}")));
+    assert_eq!(id, Some(format!("1531420618 {digest}")), "a command has no id of its own");
     let late = verify(&verifier, &["8f742231b10e8888abcd99yyyzzz85a5"], &request(&headers, body), at(1_531_420_919));
     assert_eq!(late, Err(Unverified::Expired(Span(Duration::from_secs(301)))));
 }
@@ -138,6 +139,92 @@ fn a_signature_in_the_form_of_stripe_is_verified() {
     ] {
         assert_eq!(verify(&verifier, &[secret], &with(value.clone()), now), Err(expected), "{value}");
     }
+}
+
+fn hex(secret: &str, text: &str) -> String {
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes()), text.as_bytes());
+    tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The delivery id of a request, which must be verified.
+fn id(verifier: &Verifier, secrets: &[&str], headers: &[(&str, &str)], body: &'static str) -> Option<String> {
+    verify(verifier, secrets, &request(headers, body), at(1_700_000_000)).unwrap().delivery_id
+}
+
+#[test]
+fn a_signature_that_is_written_otherwise_is_the_same_delivery() {
+    let (old, new, body) = ("an-old-secret", "a-new-secret", "command=%2Fdeploy");
+    let signed = |secret: &str, text: &str| hex(secret, &text.replace("TIME", "1700000000").replace("BODY", body));
+    let slack = |signature: &str| {
+        let headers = [("x-slack-request-timestamp", "1700000000"), ("x-slack-signature", signature)];
+        id(&Verifier::Slack { tolerance: TOLERANCE }, &[new], &headers, body)
+    };
+    let first = slack(&format!("v0={}", signed(new, "v0:TIME:BODY")));
+    assert!(first.is_some());
+    assert_eq!(slack(&format!("v0={}", signed(new, "v0:TIME:BODY").to_uppercase())), first);
+    let stripe = |header: String| {
+        id(&Verifier::Stripe { tolerance: TOLERANCE }, &[new, old], &[("stripe-signature", &header)], body)
+    };
+    let (by_old, by_new) = (signed(old, "TIME.BODY"), signed(new, "TIME.BODY"));
+    let first = stripe(format!("t=1700000000,v1={by_old},v1={by_new}"));
+    assert!(first.is_some());
+    for header in [
+        format!("t=1700000000,v1={by_new},v0=x"),
+        format!("v1={}, t=1700000000", by_new.to_uppercase()),
+        format!("t=1700000000,v1={by_old}"),
+    ] {
+        assert_eq!(stripe(header.clone()), first, "{header}");
+    }
+    let scheme = |encoding| HmacScheme {
+        header: "x-sig".to_owned(),
+        algorithm: HmacAlgorithm::Sha256,
+        encoding,
+        prefix: String::new(),
+        signed: vec![SignedPart::Header("x-time".to_owned()), SignedPart::Body],
+        timestamp: Some(("x-time".to_owned(), TOLERANCE)),
+        id_header: Some("x-id".to_owned()),
+    };
+    let verifier = Verifier::Hmac(scheme(SignatureEncoding::Hex));
+    let by_hmac = |signature: &str| id(&verifier, &[new], &[("x-time", "1700000000"), ("x-sig", signature)], body);
+    let signature = signed(new, "TIMEBODY");
+    assert!(by_hmac(&signature).is_some());
+    assert_eq!(by_hmac(&signature.to_uppercase()), by_hmac(&signature));
+    let other = [("x-time", "1700000001"), ("x-sig", &hex(new, &format!("1700000001{body}")))];
+    assert_ne!(id(&verifier, &[new], &other, body), by_hmac(&signature), "another time is another delivery");
+}
+
+#[test]
+fn an_id_that_cannot_be_used_is_replaced_by_the_fingerprint() {
+    let secret = "s3cret-s3cret";
+    let slack = |body: &'static str| {
+        let signature = format!("v0={}", hex(secret, &format!("v0:1700000000:{body}")));
+        let headers = [("x-slack-request-timestamp", "1700000000"), ("x-slack-signature", signature.as_str())];
+        id(&Verifier::Slack { tolerance: TOLERANCE }, &[secret], &headers, body)
+    };
+    let stripe = |body: &'static str| {
+        let signature = format!("t=1700000000,v1={}", hex(secret, &format!("1700000000.{body}")));
+        id(&Verifier::Stripe { tolerance: TOLERANCE }, &[secret], &[("stripe-signature", &signature)], body)
+    };
+    assert_eq!(slack(r#"{"id": 7, "event_id": "Ev1"}"#).as_deref(), Some("Ev1"), "the other field is not looked at");
+    assert_eq!(stripe(r#"{"id": "evt_1", "event_id": {}}"#).as_deref(), Some("evt_1"));
+    let long: &'static str = Box::leak(format!("{{\"id\": \"{0}\", \"event_id\": \"{0}\"}}", "x".repeat(513)).into());
+    for body in [long, r#"{"id": 7, "event_id": 7}"#, r#"{"id": "", "event_id": ""}"#, "no json"] {
+        for id in [slack(body), stripe(body)] {
+            assert!(id.is_some_and(|id| id.starts_with("1700000000 ")), "{body}");
+        }
+    }
+    let key = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    let webhook_id = "x".repeat(513);
+    let signed = format!("{webhook_id}.1700000000.{{}}");
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &encoded_key(key).unwrap()), signed.as_bytes());
+    let signature = format!("v1,{}", STANDARD.encode(tag.as_ref()));
+    let headers = [
+        ("webhook-id", webhook_id.as_str()),
+        ("webhook-timestamp", "1700000000"),
+        ("webhook-signature", signature.as_str()),
+    ];
+    let id = id(&Verifier::StandardWebhooks { tolerance: TOLERANCE }, &[key], &headers, "{}");
+    assert!(id.is_some_and(|id| id.starts_with("1700000000 ")));
 }
 
 #[test]
@@ -230,7 +317,8 @@ fn a_scheme_of_its_own_signs_the_parts_that_it_names() {
         "x-grafana-alerting-signature",
         1_700_000_000,
     );
-    assert_eq!(id, Some(format!("1700000000 {hex}")), "the same signature is the same delivery");
+    let digest = HEXLOWER.encode(&Sha256::digest("1700000000:{\"alerts\": []}"));
+    assert_eq!(id, Some(format!("1700000000 {digest}")), "the same text at the same time is the same delivery");
     let late = verify(&Verifier::Hmac(scheme), &["s3cret-s3cret"], &request(&headers, example.1), at(1_700_000_301));
     assert!(matches!(late, Err(Unverified::Expired(_))), "{late:?}");
 }
