@@ -3,6 +3,7 @@
 use crate::model::timestamp::Timestamp;
 use parking_lot::Mutex;
 use std::{
+    collections::HashMap,
     sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
 };
@@ -13,18 +14,20 @@ pub struct SourceActivity {
     refused: AtomicU64,
     failed: AtomicU64,
     last_refusal: Mutex<Option<SourceRefusal>>,
+    /// The last refusal of each kind.
+    refusals: Mutex<HashMap<&'static str, Instant>>,
     last_warning: Mutex<Option<Instant>>,
+    last_secret_warning: Mutex<Option<Instant>>,
     /// The time at which the report of a refusal could not be stored. The next refusal after a while is reported instead.
     report_failed: Mutex<Option<Instant>>,
 }
 
 struct SourceRefusal {
     at: Timestamp,
-    instant: Instant,
     reason: String,
 }
 
-/// The time without a refusal after which the next one is reported again.
+/// The time without a refusal of one kind after which the next one is reported again.
 const QUIET_TIME: Duration = Duration::from_secs(600);
 
 /// The time after which a refusal is reported in place of one whose report failed.
@@ -40,13 +43,14 @@ impl SourceActivity {
     }
 
     /// Counts a request that was not verified or was over the limit. Returns true if that is to be reported: there was no
-    /// refusal for a while, or it could not be reported.
-    pub fn refuse(&self, reason: &impl ToString) -> bool {
+    /// refusal of this kind for a while, or one could not be reported. A stranger who is refused all the time does not hide
+    /// another kind of failure.
+    pub fn refuse(&self, kind: &'static str, reason: &impl ToString) -> bool {
         self.refused.fetch_add(1, Ordering::Relaxed);
-        let refusal = SourceRefusal { at: Timestamp::now(), instant: Instant::now(), reason: reason.to_string() };
-        let before = self.last_refusal.lock().replace(refusal);
+        *self.last_refusal.lock() = Some(SourceRefusal { at: Timestamp::now(), reason: reason.to_string() });
+        let before = self.refusals.lock().insert(kind, Instant::now());
         let mut failed = self.report_failed.lock();
-        let is_due = before.is_none_or(|before| before.instant.elapsed() >= QUIET_TIME)
+        let is_due = before.is_none_or(|before| before.elapsed() >= QUIET_TIME)
             || failed.is_some_and(|failed| failed.elapsed() >= REPORT_AGAIN);
         if is_due {
             *failed = None;
@@ -62,12 +66,12 @@ impl SourceActivity {
     /// Counts a verified request that was kept as a dead letter. Returns true if it is time for a warning in the log.
     pub fn fail(&self) -> bool {
         self.failed.fetch_add(1, Ordering::Relaxed);
-        let mut last = self.last_warning.lock();
-        let is_due = last.is_none_or(|last| last.elapsed() >= WARNING_INTERVAL);
-        if is_due {
-            *last = Some(Instant::now());
-        }
-        is_due
+        is_warning_due(&self.last_warning)
+    }
+
+    /// Returns true if it is time for a warning in the log that the secret cannot be read.
+    pub fn warn_of_secret(&self) -> bool {
+        is_warning_due(&self.last_secret_warning)
     }
 
     pub fn accepted(&self) -> u64 {
@@ -88,17 +92,45 @@ impl SourceActivity {
     }
 }
 
+/// Returns true, and notes the time, if the last warning is long enough ago.
+fn is_warning_due(last: &Mutex<Option<Instant>>) -> bool {
+    let mut last = last.lock();
+    let is_due = last.is_none_or(|last| last.elapsed() >= WARNING_INTERVAL);
+    if is_due {
+        *last = Some(Instant::now());
+    }
+    is_due
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
+    fn a_refusal_of_a_new_kind_is_reported_among_those_of_another() {
+        let activity = SourceActivity::default();
+        let refuse = |kind| activity.refuse(kind, &"a");
+        assert_eq!((refuse("unverified"), refuse("unverified")), (true, false));
+        assert_eq!((refuse("secret"), refuse("unverified"), refuse("secret")), (true, false, false));
+    }
+
+    #[test]
+    fn an_unread_secret_is_logged_at_intervals_whatever_else_happens() {
+        let activity = SourceActivity::default();
+        activity.refuse("unverified", &"a");
+        activity.fail();
+        assert_eq!((activity.warn_of_secret(), activity.warn_of_secret()), (true, false));
+        *activity.last_secret_warning.lock() = Instant::now().checked_sub(WARNING_INTERVAL);
+        assert!(activity.warn_of_secret());
+    }
+
+    #[test]
     fn a_refusal_is_reported_once_and_again_if_the_report_failed() {
         let activity = SourceActivity::default();
-        assert_eq!((activity.refuse(&"a"), activity.refuse(&"a")), (true, false));
+        assert_eq!((activity.refuse("a", &"a"), activity.refuse("a", &"a")), (true, false));
         activity.report_failed();
-        assert!(!activity.refuse(&"a"), "not at once");
+        assert!(!activity.refuse("a", &"a"), "not at once");
         *activity.report_failed.lock() = Instant::now().checked_sub(REPORT_AGAIN);
-        assert_eq!((activity.refuse(&"a"), activity.refuse(&"a")), (true, false));
+        assert_eq!((activity.refuse("a", &"a"), activity.refuse("a", &"a")), (true, false));
     }
 }

@@ -94,6 +94,23 @@ pub enum IntakeError {
     Store(#[from] StoreError),
 }
 
+impl IntakeError {
+    /// The kind of refusal. A new kind is reported, however many of another there are.
+    const fn kind(&self) -> &'static str {
+        match self {
+            Self::Unverified(_) => "unverified",
+            Self::SecretLost(_) | Self::SecretUnread(_) => "secret",
+            Self::Encoded(_) => "encoded",
+            Self::TooMany(_) => "rate",
+            Self::OwnerMayNotEmit => "owner",
+            Self::Body(_) => "body",
+            Self::Unavailable(_) => "unavailable",
+            Self::Emit(_) => "emit",
+            Self::Store(_) => "store",
+        }
+    }
+}
+
 /// The result of redelivering dead letters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RedeliveredLetters {
@@ -125,10 +142,12 @@ impl SourceIntake {
             }
             Ok(IntakeAnswer::Kept { .. }) => &self.metrics.source_failed,
             Err(error) => {
-                if running.activity.refuse(error) {
-                    if let IntakeError::SecretUnread(reason) = error {
-                        log::warn!("source `{}` ({}): `verify.secret`: {reason}", source.slug, source.id);
-                    }
+                if let IntakeError::SecretUnread(reason) = error
+                    && running.activity.warn_of_secret()
+                {
+                    log::warn!("source `{}` ({}): `verify.secret`: {reason}", source.slug, source.id);
+                }
+                if running.activity.refuse(error.kind(), error) {
                     report_refusal(&self.emitter, source, &running, error);
                 }
                 &self.metrics.source_refused
