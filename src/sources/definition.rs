@@ -85,15 +85,24 @@ impl Source {
         })
     }
 
-    /// Checks that the source's Lua compiles, in a worker of this user.
+    /// Checks that the source's Lua compiles, in a worker of this user. The Lua of the version before is not compiled again,
+    /// so that a source whose Lua keeps all workers busy can be made inactive.
     ///
     /// # Errors
     ///
     /// Fails with the line of a syntax error.
-    pub async fn check_lua(&self, workers: &LuaWorkers, user: UserId) -> Result<(), ScriptError> {
+    pub async fn check_lua(
+        &self,
+        workers: &LuaWorkers,
+        user: UserId,
+        previous: Option<&Self>,
+    ) -> Result<(), ScriptError> {
+        let before = previous.and_then(|source| source.transform.as_ref()).map(Transform::source);
         match &self.transform {
-            Some(transform) => workers.compile(transform.program(), Owner::User(user)).await,
-            None => Ok(()),
+            Some(transform) if before != Some(transform.source()) => {
+                workers.compile(transform.program(), Owner::User(user)).await
+            }
+            _ => Ok(()),
         }
     }
 

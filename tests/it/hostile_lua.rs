@@ -118,6 +118,10 @@ fn a_script_that_cannot_be_interrupted_is_killed_and_after_three_times_quarantin
     let listed = crate::support::success(&daemon.svc(&["sink", "list"]));
     assert!(listed.contains("quarantined"), "{listed}");
     assert_eq!(daemon.metric("svc_lua_quarantined"), 1.0);
+    for change in [json!({"active": false}), json!({"active": true, "description": "slow"})] {
+        let changed = daemon.patch(&path, &change);
+        assert_eq!(changed.status, 200, "its other fields can be changed: {}", changed.text);
+    }
 
     assert_eq!(daemon.patch(&path, &json!({"script": {"source": "print('mended')"}})).status, 200);
     let emitted = daemon.emit("sum", &json!({}));

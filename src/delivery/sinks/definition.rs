@@ -97,12 +97,31 @@ impl Sink {
         })
     }
 
-    /// Checks that the sink's Lua compiles, in a worker of this user.
+    /// Checks that the sink's Lua compiles, in a worker of this user. The Lua of the version before is not compiled again, so
+    /// that a sink whose Lua keeps all workers busy can be made inactive.
     ///
     /// # Errors
     ///
     /// Fails with the field, and the line of a syntax error.
-    pub async fn check_lua(&self, workers: &LuaWorkers, user: UserId) -> Result<(), SinkLuaError> {
+    pub async fn check_lua(
+        &self,
+        workers: &LuaWorkers,
+        user: UserId,
+        previous: Option<&Self>,
+    ) -> Result<(), SinkLuaError> {
+        let before = previous.map(Self::programs).unwrap_or_default();
+        for (field, program) in self.programs() {
+            if before.iter().any(|(_, before)| before.is_same_as(&program)) {
+                continue;
+            }
+            let compiled = workers.compile(&program, Owner::User(user)).await;
+            compiled.map_err(|error| SinkLuaError { field, error })?;
+        }
+        Ok(())
+    }
+
+    /// The sink's own programs, with the field that each is in.
+    fn programs(&self) -> Vec<(&'static str, ProgramText)> {
         let own = match &self.target {
             SinkTarget::Webhook(Webhook { template: Some(template), .. }) => {
                 Some(("webhook.template", template.program().clone()))
@@ -112,11 +131,7 @@ impl Sink {
             SinkTarget::Webhook(_) | SinkTarget::Script(SinkScript::Stored(_)) => None,
         };
         let filter = self.filter.as_ref().map(|filter| ("filter", ProgramText::filter(filter.as_str())));
-        for (field, program) in filter.into_iter().chain(own) {
-            let compiled = workers.compile(&program, Owner::User(user)).await;
-            compiled.map_err(|error| SinkLuaError { field, error })?;
-        }
-        Ok(())
+        filter.into_iter().chain(own).collect()
     }
 
     /// The sink in the form in which users write it.
@@ -377,11 +392,11 @@ mod tests {
             (with(script("return"), "filter", json!("event.type ==\n== 1")), "`filter`"),
             (json!({"name": "x", "events": "*", "type": "json-rpc", "template": "\nx ="}), "`template`"),
         ] {
-            let checked = define(value).unwrap().check_lua(&fixture.context.workers, UserId::new()).await;
+            let checked = define(value).unwrap().check_lua(&fixture.context.workers, UserId::new(), None).await;
             let error = checked.unwrap_err().to_string();
             assert!(error.starts_with(&format!("{field}: it does not compile: line 2: ")), "{error}");
         }
-        let fine = define(script("return")).unwrap().check_lua(&fixture.context.workers, UserId::new()).await;
+        let fine = define(script("return")).unwrap().check_lua(&fixture.context.workers, UserId::new(), None).await;
         assert!(fine.is_ok(), "{fine:?}");
     }
 

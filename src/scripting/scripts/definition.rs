@@ -54,15 +54,23 @@ impl Script {
         })
     }
 
-    /// Checks that the Lua compiles, in a worker of this user.
+    /// Checks that the Lua compiles, in a worker of this user. The Lua of the version before is not compiled again, so that a
+    /// tool that keeps all workers busy can be made inactive.
     ///
     /// # Errors
     ///
     /// [`ScriptError::Compile`] with the line, or the reason that nothing was compiled.
-    pub async fn check_lua(&self, workers: &LuaWorkers, user: UserId) -> Result<(), ScriptError> {
+    pub async fn check_lua(
+        &self,
+        workers: &LuaWorkers,
+        user: UserId,
+        previous: Option<&Self>,
+    ) -> Result<(), ScriptError> {
         match self.program() {
-            Some(program) => workers.compile(program, Owner::User(user)).await,
-            None => Ok(()),
+            Some(program) if previous.is_none_or(|previous| previous.content != self.content) => {
+                workers.compile(program, Owner::User(user)).await
+            }
+            _ => Ok(()),
         }
     }
 

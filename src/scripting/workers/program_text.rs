@@ -84,6 +84,11 @@ impl ProgramText {
         Self(Arc::new(ProgramRecord { content, digest: OnceLock::new() }))
     }
 
+    /// Returns true if the other program has the same kind, name and source.
+    pub fn is_same_as(&self, other: &Self) -> bool {
+        self.content() == other.content()
+    }
+
     /// The number that stands for the program in messages: a part of its digest. A worker has the programs of one owner, who
     /// could make two of one number only to their own harm.
     pub(super) fn id(&self) -> u64 {

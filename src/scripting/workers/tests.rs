@@ -90,6 +90,20 @@ async fn a_program_that_kills_three_workers_in_a_row_is_quarantined_until_it_is_
 }
 
 #[tokio::test]
+async fn a_program_in_quarantine_is_compiled_and_stays_in_quarantine() {
+    let host = TestRuntime::new();
+    let program = ProgramText::script("script", "while true do end");
+    let key = super::places::WorkerKey::of_owner(Owner::Global);
+    for _ in 0..3 {
+        host.workers.0.quarantine.record_fault(key, &program, "it was killed".to_owned());
+    }
+    assert_eq!(host.workers.compile(&program, Owner::Global).await.map_err(|error| error.to_string()), Ok(()));
+    assert!(host.workers.quarantined(&program, Owner::Global).is_some());
+    let Verdict::Failed(why) = host.run_script("while true do end").await.verdict else { panic!("it was run") };
+    assert!(why.starts_with("it is quarantined until 2"), "{why}");
+}
+
+#[tokio::test]
 async fn a_worker_that_is_killed_from_outside_has_its_runs_repeated() {
     let host = TestRuntime::new();
     let waiting = begin(&host, Owner::Global, "return svc.skip(http.post('http://gate.test', 'x').body)").await;

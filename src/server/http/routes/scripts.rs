@@ -153,10 +153,12 @@ async fn define(
     let user = caller.user.id;
     check_manages_scripts_of(caller, spec.owner.of(user))?;
     let has_schema = spec.params_schema.is_some();
-    let define = move || Script::define(spec, user, previous.as_deref());
+    let before = previous.clone();
+    let define = move || Script::define(spec, user, before.as_deref());
     let defined = if has_schema { check_schema(&services.user_limits, user, define).await? } else { define() };
     let script = defined.map_err(|error| ApiError::BadRequest(error.to_string()))?;
-    script.check_lua(&services.workers, user).await.map_err(|error| not_compiled("content", error))?;
+    let compiled = script.check_lua(&services.workers, user, previous.as_deref()).await;
+    compiled.map_err(|error| not_compiled("content", error))?;
     Ok(script)
 }
 

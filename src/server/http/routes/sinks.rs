@@ -201,7 +201,7 @@ pub(super) async fn define(
     let before = previous.as_ref().and_then(|sink| Some((sink.script_id()?, sink.owner)));
     let sink =
         Sink::define(spec, user, previous.as_deref()).map_err(|error| ApiError::BadRequest(error.to_string()))?;
-    let compiled = sink.check_lua(&services.sink_context.workers, user).await;
+    let compiled = sink.check_lua(&services.sink_context.workers, user, previous.as_deref()).await;
     compiled.map_err(|error| not_compiled(error.field, error.error))?;
     // A filter that was stored before this rule does not have to be mended by another change.
     if let Some(filter) = sink.filter.as_ref().filter(|filter| Some(*filter) != filter_before.as_ref()) {

@@ -176,7 +176,7 @@ async fn define(
     if !manages_sinks_of(caller, source.owner) {
         return Err(ApiError::Forbidden("a global source needs the permission manage_global_event_sinks".to_owned()));
     }
-    let compiled = source.check_lua(&services.intake.workers, user).await;
+    let compiled = source.check_lua(&services.intake.workers, user, previous).await;
     compiled.map_err(|error| not_compiled("transform", error))?;
     Ok(source)
 }

@@ -487,3 +487,26 @@ async fn a_repeated_delivery_that_fails_is_kept_once() {
     assert_eq!((&shown.body["dead_letters"], &shown.body["activity"]["failed"]), (&json!(2), &json!(3)));
     server.stop().await;
 }
+
+#[tokio::test]
+async fn a_record_whose_lua_stays_is_changed_without_a_worker() {
+    let server = TestServer::start().await;
+    let source = server.source(open("busy", "while true do end")).await;
+    let sink =
+        json!({"name": "s", "events": "*", "type": "script", "filter": "true", "script": {"source": "print(1)"}});
+    let sink = server.post("/api/event-sinks", sink).await;
+    let tool = server.post("/api/scripts", json!({"name": "t", "kind": "tool", "content": "return 1"})).await;
+    server.services.workers.shut_down();
+    for (path, id, lua) in [
+        ("sources", &source["id"], json!({"transform": "return nil"})),
+        ("event-sinks", &sink.body["id"], json!({"script": {"source": "print(2)"}})),
+        ("event-sinks", &sink.body["id"], json!({"filter": "false"})),
+        ("scripts", &tool.body["id"], json!({"content": "return 2"})),
+    ] {
+        let path = format!("/api/{path}/{}", id.as_str().unwrap());
+        let inactive = server.call(&server.token, "PATCH", &path, Some(json!({"active": false}))).await;
+        assert_eq!((inactive.status, &inactive.body["active"]), (200, &json!(false)), "{path}: {inactive:?}");
+        assert_eq!(server.call(&server.token, "PATCH", &path, Some(lua)).await.status, 503, "{path}");
+    }
+    server.stop().await;
+}
