@@ -19,6 +19,9 @@ use bytes::Bytes;
 use mlua::{Lua, LuaString, Table, Value};
 use std::{sync::Arc, time::Duration};
 
+/// The most bytes of an unknown field's name in a message.
+const MAX_NAME: usize = 64;
+
 /// More fields than a request has.
 const MAX_FIELDS: usize = 8;
 
@@ -147,10 +150,13 @@ impl DraftRequest {
         value: Value,
         known: RequestFields,
     ) -> Result<(), LibraryError> {
-        let wrong = |kind: &str| LibraryError::Message(format!("`{}` must be {kind}", name.to_string_lossy()));
-        match (&*name.as_bytes(), value) {
+        // A known name is short; the rest of another one is of no use in a message.
+        let bytes = name.as_bytes();
+        let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_NAME)]);
+        let wrong = |kind: &str| LibraryError::Message(format!("`{shown}` must be {kind}"));
+        match (&*bytes, value) {
             (b"method" | b"url", _) if known == RequestFields::Options => {
-                let message = format!("`{}` is no option here: it is in the call", name.to_string_lossy());
+                let message = format!("`{shown}` is no option here: it is in the call");
                 return Err(LibraryError::Message(message));
             }
             (b"method", Value::String(method)) => {
@@ -167,7 +173,7 @@ impl DraftRequest {
             (b"method" | b"url" | b"body", _) => return Err(wrong("a string")),
             (b"headers", _) => return Err(wrong("a table of strings")),
             (b"timeout", _) => return Err(wrong("a number of seconds")),
-            _ => return Err(LibraryError::Message(format!("`{}` means nothing here", name.to_string_lossy()))),
+            _ => return Err(LibraryError::Message(format!("`{shown}` means nothing here"))),
         }
         Ok(())
     }

@@ -6,7 +6,7 @@
 //! No interrupt ends a search, so a pattern and a text are refused if the product of their sizes is too large.
 
 use super::{
-    arguments::{MAX_TEXT, bounded_bytes, text},
+    arguments::{MAX_TEXT, text},
     function_builder::FunctionBuilder,
     library_error::LibraryError,
 };
@@ -16,7 +16,7 @@ use crate::scripting::lua::{
 };
 use mlua::{Lua, LuaString, Table, Value};
 use regex::{Regex, RegexBuilder};
-use regex_automata::{PatternID, nfa::thompson::NFA};
+use regex_automata::{PatternID, nfa::thompson::NFA, util::interpolate};
 
 /// The longest pattern, in bytes.
 const MAX_PATTERN: usize = 1024;
@@ -111,18 +111,7 @@ pub(super) fn library(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
             let pattern = compiled(lua, &pattern)?;
             let (subject, with) = (subject.as_bytes(), with.as_bytes());
             let (subject, with) = (pattern.searchable(&subject)?, text(&with, "replacement", MAX_SEARCHED)?);
-            let mut out = String::new();
-            let mut copied = 0;
-            for captures in pattern.regex.captures_iter(subject) {
-                limits::check(lua)?;
-                let whole = captures.get_match();
-                out.push_str(&subject[copied..whole.start()]);
-                captures.expand(with, &mut out);
-                copied = whole.end();
-                bounded_bytes(out.as_bytes(), "result", MAX_TEXT)?;
-            }
-            out.push_str(&subject[copied..]);
-            Ok(out)
+            replace_all(lua, &pattern.regex, subject, with)
         })?,
     )?;
     library.raw_set(
@@ -146,6 +135,34 @@ pub(super) fn library(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
         })?,
     )?;
     Ok(library)
+}
+
+/// The text with every match replaced, as [`Regex::replace_all`] does it. A result that grows over [`MAX_TEXT`] is not built
+/// further: a short replacement can name a long group many times.
+fn replace_all(lua: &Lua, regex: &Regex, subject: &str, with: &str) -> Result<String, LibraryError> {
+    let mut out = String::new();
+    let (mut copied, mut is_over) = (0, false);
+    for captures in regex.captures_iter(subject) {
+        limits::check(lua)?;
+        let whole = captures.get_match();
+        out.push_str(&subject[copied..whole.start()]);
+        let append = |group: usize, out: &mut String| {
+            let group = captures.get(group).map_or("", |group| group.as_str());
+            is_over |= out.len() + group.len() > MAX_TEXT;
+            if !is_over {
+                out.push_str(group);
+            }
+        };
+        let group_of_name = |name: &str| regex.capture_names().position(|found| found == Some(name));
+        interpolate::string(with, append, group_of_name, &mut out);
+        copied = whole.end();
+        is_over |= out.len() > MAX_TEXT;
+        if is_over {
+            return Err(LibraryError::Message(format!("the result has more than {MAX_TEXT} bytes")));
+        }
+    }
+    out.push_str(&subject[copied..]);
+    Ok(out)
 }
 
 /// The compiled pattern, from the cache if it is there.

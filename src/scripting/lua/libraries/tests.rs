@@ -109,6 +109,41 @@ async fn regular_expressions_match_replace_and_split() {
 }
 
 #[tokio::test]
+async fn a_replacement_that_grows_without_end_is_refused_before_it_is_built() {
+    let too_long = "script:1: re.replace: the result has more than 4194304 bytes";
+    all_fail(&[
+        ("re.replace('(x+)', ('x'):rep(1e5), ('$1'):rep(6e4))", too_long),
+        ("re.replace('(?<a>x+)', ('x'):rep(1e5), ('${a}'):rep(3e4))", too_long),
+        ("re.replace('x', ('x'):rep(1e5), ('y'):rep(1e5))", too_long),
+    ])
+    .await;
+    all_succeed(&[
+        "assert(re.replace('(x)', ('x'):rep(1e5), '$1$1$$${1}') == ('xx$x'):rep(1e5))",
+        "assert(re.replace('(a)|(?<name>b)', 'cabd', '<$1|$name|$9|$0>') == 'c<a|||a><|b||b>d')",
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn a_text_in_the_message_of_an_error_is_bounded() {
+    let host = TestRuntime::new();
+    for source in ["time.parse(('x'):rep(5e6))", "http.request({ [('x'):rep(5e6)] = 1 })"] {
+        let Verdict::Failed(error) = host.run_script(source).await.verdict else { panic!("{source}") };
+        assert!(error.len() < 200, "{source}: {} bytes", error.len());
+    }
+}
+
+#[tokio::test]
+async fn an_integer_past_2_to_the_53_is_written_as_a_text() {
+    all_succeed(&[
+        "assert(tostring(integer.fromstring(\"9007199254740993\")) == '9007199254740993')",
+        "assert(json.encode({integer.fromstring(\"9223372036854775807\")}) == '[9223372036854775807]')",
+        "assert(json.encode({integer.fromstring(\"-9223372036854775808\")}) == '[-9223372036854775808]')",
+    ])
+    .await;
+}
+
+#[tokio::test]
 async fn a_request_of_a_global_tool_is_sent_as_the_user_who_runs_the_tool() {
     let host = TestRuntime::new();
     let source = "

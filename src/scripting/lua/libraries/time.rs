@@ -11,7 +11,7 @@ use chrono::{DateTime, Utc};
 use mlua::{LuaString, Table};
 use std::fmt::Write;
 
-/// The longest `strftime` format.
+/// The longest `strftime` format, and the longest time as a text.
 const MAX_FORMAT: usize = 256;
 
 pub(super) fn library(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
@@ -34,7 +34,9 @@ pub(super) fn library(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
     )?;
     library.raw_set(
         "parse",
-        builder.function("time.parse", |_, moment: String| {
+        builder.function("time.parse", |_, moment: LuaString| {
+            let moment = moment.as_bytes();
+            let moment = text(&moment, "time", MAX_FORMAT)?;
             let parsed = moment.parse::<Timestamp>();
             let parsed = parsed.map_err(|_| format!("`{moment}` is no RFC 3339 time such as 2026-01-31T12:00:00Z"))?;
             Ok(parsed.micros() as f64 / 1e6)
