@@ -202,6 +202,19 @@ function native.library(name, members)
 	return members
 end
 
+-- The metatable of a table with a field that cannot be read: the use of the field is an error on the script's line.
+function native.unreadable(field, problem)
+	return freeze({
+		__index = function(_, key)
+			if key == field then
+				error(problem, 2)
+			end
+			return nil
+		end,
+		__metatable = "request",
+	})
+end
+
 -- Without any memory `trace` fails too, with this message and only then.
 local function cause(problem)
 	return if problem == "error in error handling" then native.no_memory else problem

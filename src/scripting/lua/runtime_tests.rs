@@ -45,6 +45,53 @@ async fn a_template_has_event_space_actor_and_custom_in_scope() {
     );
 }
 
+/// Runs a transform on a body of this content type.
+async fn transform(host: &TestRuntime, source: &str, content_type: &str, body: String) -> Result<String, String> {
+    let headers = vec![("content-type".to_owned(), content_type.to_owned())];
+    let input = TransformInput { slug: "a".to_owned(), headers, query: Vec::new(), body: body.into() };
+    let run = host.workers.run_transform(&ProgramText::transform(source), Owner::Global, input).await;
+    run.result.map_err(|error| error.to_string())
+}
+
+#[tokio::test]
+async fn only_a_transform_that_uses_the_json_of_a_body_fails_if_lua_cannot_read_it() {
+    let host = TestRuntime::new();
+    let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+    for (body, why) in [
+        (nested(65), "transform:2: request.json: $ is nested deeper than 64 levels"),
+        (format!("[{}1]", "1,".repeat(100_000)), "transform:2: request.json: there are more than 100000 values"),
+        (
+            format!("\"{}\"", "x".repeat(2 << 20)),
+            "transform:2: request.json: there are more than 1048576 bytes of JSON",
+        ),
+        (
+            "{\"a\": 1e999}".to_owned(),
+            "transform:2: request.json: the body cannot be read: number out of range at line 1 column 11",
+        ),
+    ] {
+        let length = body.len().to_string();
+        let read = transform(&host, "return #request.body", "application/json", body.clone()).await;
+        assert_eq!(read, Ok(length), "{why}");
+        let used = transform(&host, "local a = 1\nreturn request.json", "application/json", body).await;
+        assert_eq!(used, Err(why.to_owned()));
+    }
+    for body in ["x".repeat(2 << 20), format!("{}x", nested(65)), "1e999x".to_owned(), String::new()] {
+        let other = "return request.json == nil and request.other == nil and request.form == nil";
+        assert_eq!(transform(&host, other, "application/json", body).await, Ok("true".to_owned()), "it is no JSON");
+    }
+    let whole = transform(&host, "return request", "a/b", "{\"a\": [9007199254740993]}".to_owned()).await.unwrap();
+    assert!(whole.contains("\"json\":{\"a\":[9007199254740993]}"), "{whole}");
+}
+
+#[tokio::test]
+async fn a_form_is_known_by_its_content_type_in_any_case() {
+    let host = TestRuntime::new();
+    for content_type in ["application/x-www-form-urlencoded", "Application/X-WWW-Form-Urlencoded ; charset=UTF-8"] {
+        let form = transform(&host, "return request.form.a", content_type, "a=1%20".to_owned()).await;
+        assert_eq!(form, Ok("\"1 \"".to_owned()), "{content_type}");
+    }
+}
+
 #[tokio::test]
 async fn data_passes_through_lua_unchanged() {
     let host = TestRuntime::new();

@@ -76,6 +76,7 @@ pub(in crate::scripting::lua) fn install(
     load(lua, "prelude", &PRELUDE)?.call::<()>(&native)?;
     lua.set_named_registry_value(registry_keys::ATTEMPT, native.raw_get::<Function>("attempt")?)?;
     lua.set_named_registry_value(registry_keys::TRACED, native.raw_get::<Function>("traced")?)?;
+    lua.set_named_registry_value(registry_keys::UNREADABLE, native.raw_get::<Function>("unreadable")?)?;
     lua.set_named_registry_value(registry_keys::REQUIRE, lua.globals().raw_get::<Function>("require")?)?;
 
     let builder = FunctionBuilder { lua, raising: native.raw_get("raising")? };

@@ -12,6 +12,9 @@ pub const ATTEMPT: &str = "attempt";
 /// The prelude's function that calls another and records the location where memory runs out.
 pub const TRACED: &str = "traced";
 
+/// The prelude's function that makes the metatable of a table with a field that cannot be read.
+pub const UNREADABLE: &str = "unreadable";
+
 /// `require`.
 pub const REQUIRE: &str = "require";
 

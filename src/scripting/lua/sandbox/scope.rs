@@ -3,9 +3,11 @@
 use crate::scripting::lua::{
     inputs::{CheckedSpace, EventFields, TransformInput},
     json::{self, Mutability},
+    libraries::registry_keys,
     program::{DataUse, Variables},
 };
-use mlua::{Lua, Table, ffi};
+use mlua::{Function, Lua, Table, ffi};
+use serde::de::IgnoredAny;
 use std::ffi::{CStr, c_int};
 
 /// The arguments of filters: `event`, `space` and `actor`. One that no filter touches is absent.
@@ -275,18 +277,20 @@ impl<'a> StackTables<'a> {
 
 /// Fills the environment of a transform: `request`, and the slug of its `source`.
 ///
-/// `json` is the body if it is JSON, `form` if its content type says that it is a form; otherwise they are nil.
+/// `json` is the body if it is JSON, `form` if its content type says that it is a form; otherwise they are nil. The use of
+/// `json` is an error if the body is JSON that is over a budget of [`json`] or has a value that Lua does not have.
 ///
 /// # Errors
 ///
-/// Fails if a JSON body is over a budget or the state runs out of memory.
+/// Fails if the state runs out of memory.
 pub(super) fn fill_request(lua: &Lua, environment: &Table, input: &TransformInput) -> Result<(), json::JsonError> {
     let pairs = |pairs: &[(String, String)]| {
         table(lua, |table| pairs.iter().try_for_each(|(name, value)| table.raw_set(name.as_str(), value.as_str())))
     };
     let (headers, query) = (pairs(&input.headers)?, pairs(&input.query)?);
     let content_type = input.headers.iter().find(|(name, _)| name == "content-type").map_or("", |(_, value)| value);
-    let is_form = content_type.split(';').next().unwrap_or_default().trim() == "application/x-www-form-urlencoded";
+    let media_type = content_type.split(';').next().unwrap_or_default().trim();
+    let is_form = media_type.eq_ignore_ascii_case("application/x-www-form-urlencoded");
     let form: Vec<(String, String)> = match is_form {
         true => form_urlencoded::parse(&input.body).into_owned().collect(),
         false => Vec::new(),
@@ -300,13 +304,30 @@ pub(super) fn fill_request(lua: &Lua, environment: &Table, input: &TransformInpu
     })?;
     if let Ok(text) = std::str::from_utf8(&input.body) {
         match json::read_into(lua, text, &request, "json") {
-            Ok(()) | Err(json::JsonError::Syntax(_)) => {}
-            Err(other) => return Err(other),
+            Ok(()) => {}
+            Err(error @ json::JsonError::Lua(_)) => return Err(error),
+            Err(error) => refuse_json(lua, &request, text, &error)?,
         }
     }
     let source = table(lua, |source| source.raw_set("slug", input.slug.as_str()))?;
     environment.raw_set("source", source).map_err(json::JsonError::Lua)?;
     environment.raw_set("request", request).map_err(json::JsonError::Lua)
+}
+
+/// Makes the use of `request.json` an error on the script's line if the body is JSON, and leaves it nil if it is not.
+fn refuse_json(lua: &Lua, request: &Table, body: &str, error: &json::JsonError) -> Result<(), json::JsonError> {
+    if serde_json::from_str::<IgnoredAny>(body).is_err() {
+        return Ok(());
+    }
+    let problem = match error {
+        json::JsonError::Syntax(problem) => format!("request.json: the body cannot be read: {problem}"),
+        other => format!("request.json: {other}"),
+    };
+    let refuse = || {
+        let unreadable: Function = lua.named_registry_value(registry_keys::UNREADABLE)?;
+        request.set_metatable(Some(unreadable.call(("json", problem))?))
+    };
+    refuse().map_err(json::JsonError::Lua)
 }
 
 /// Fills the environment of a health check.
