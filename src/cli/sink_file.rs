@@ -356,6 +356,10 @@ impl<E: Fn(&str) -> Option<String>> FileReader<'_, E> {
             Value::String(text) => write_text(lua, text),
             Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
                 Some(float) => lua.push_str(&float.to_string()),
+                // Lua rounds a number past 2^53.
+                None if number.as_i64().is_some_and(|integer| integer.unsigned_abs() > 1 << 53) => {
+                    write!(lua, "integer.fromstring(\"{number}\")").expect("a String takes every write");
+                }
                 None => lua.push_str(&number.to_string()),
             },
             Value::Bool(flag) => lua.push_str(if *flag { "true" } else { "false" }),
@@ -500,6 +504,18 @@ mod tests {
         assert_eq!(template, BodyTemplate::Lua(expected.to_owned()));
         let error = directory.read(&[]).unwrap_err();
         assert!(error.contains("`values.key`") && error.contains("KEY"), "{error}");
+    }
+
+    #[test]
+    fn an_integer_among_the_values_keeps_all_its_digits() {
+        let toml = webhook(
+            "template = \"return values\"\n[values]\na = 9007199254740992\nb = 9007199254740993\n\
+             c = -9223372036854775808\n",
+        );
+        let template = SinkDirectory::new(&[("a.toml", &toml)]).read(&[]).unwrap().webhook.unwrap().template.unwrap();
+        let expected = "local values = {[\"a\"]=9007199254740992,[\"b\"]=integer.fromstring(\"9007199254740993\"),\
+                        [\"c\"]=integer.fromstring(\"-9223372036854775808\"),} return values";
+        assert_eq!(template, BodyTemplate::Lua(expected.to_owned()));
     }
 
     #[test]
