@@ -235,6 +235,50 @@ fn grafana() {
     assert_eq!(test.send(&[("X-Grafana-Alerting-Signature", &signature)], body).0, 401, "without a timestamp");
 }
 
+/// A notification with this many alerts, of which every tenth is resolved.
+fn many_alerts(count: usize) -> Value {
+    let alert = |n: usize| {
+        let status = if n.is_multiple_of(10) { "resolved" } else { "firing" };
+        json!({"status": status, "labels": {"n": n.to_string()}, "startsAt": "2026-01-01T00:00:00Z", "endsAt": NEVER,
+            "fingerprint": format!("f{n}")})
+    };
+    json!({"receiver": "svc", "groupKey": "{}:{}", "externalURL": "http://alerts.test", "title": "many",
+        "alerts": (1..=count).map(alert).collect::<Vec<_>>()})
+}
+
+#[test]
+fn a_group_of_more_than_100_alerts_raises_the_first_99_and_an_event_with_the_numbers() {
+    for slug in ["alertmanager", "grafana"] {
+        let test = SourceTest::of(slug);
+        let send = |body: &Value| {
+            let (at, body) = (now(), body.to_string());
+            let signature = hex_hmac("GRAFANA_HMAC_SECRET", &format!("{at}:{body}"));
+            let headers = [
+                ("Authorization", "Bearer alertmanager-token"),
+                ("X-Grafana-Alerting-Timestamp", at.as_str()),
+                ("X-Grafana-Alerting-Signature", signature.as_str()),
+            ];
+            test.accepted(&headers, body)["events"].clone()
+        };
+        let raised = send(&many_alerts(150));
+        assert_eq!(raised.as_array().unwrap().len(), 100, "{slug}");
+        let truncated = || test.daemon.items(&format!("/api/events?pattern=custom.{slug}.truncated"));
+        let mut numbers = json!({"alerts": 150, "raised": 99, "left_out": {"firing": 45, "resolved": 6},
+            "receiver": "svc", "group_key": "{}:{}", "external_url": "http://alerts.test"});
+        assert_eq!(truncated()[0]["data"], numbers);
+        assert_eq!(send(&many_alerts(150)), raised, "a repeated notification raises nothing");
+        assert_eq!(send(&many_alerts(100)).as_array().unwrap().len(), 100);
+        assert_eq!(truncated().len(), 1, "a group of 100 is whole");
+        let mut cut_by_sender = many_alerts(2);
+        cut_by_sender["truncatedAlerts"] = json!(7);
+        assert_eq!(send(&cut_by_sender).as_array().unwrap().len(), 3, "the sender says that it left out alerts");
+        numbers["alerts"] = json!(2);
+        numbers["raised"] = json!(2);
+        numbers["left_out"] = json!({"firing": 0, "resolved": 0, "by_sender": 7});
+        assert_eq!(truncated()[0]["data"], numbers);
+    }
+}
+
 #[test]
 fn cloudevents_structured_batched_and_binary() {
     let test = SourceTest::of("cloudevents");
