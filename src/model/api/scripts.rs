@@ -116,7 +116,7 @@ pub struct CompileErrorView {
 pub struct ScriptReferencesView {
     /// Those that the caller may see.
     pub records: Vec<ScriptReferenceView>,
-    /// The number of the others.
+    /// The number of the others, for a caller who manages the script; otherwise 0.
     pub hidden: usize,
 }
 

@@ -106,7 +106,12 @@ pub async fn references(
     let caller = request.caller();
     let script = services.scripts.get(request.id()?).filter(|script| sees_scripts_of(caller, script.owner));
     let script = script.ok_or_else(|| ApiError::missing("script"))?;
-    Ok(Json(references_to(&services, caller, &script, |_| true)))
+    let mut found = references_to(&services, caller, &script, |_| true);
+    // Everybody sees a global script. The number of others who use it is for those who could take it away from them.
+    if check_manages_scripts_of(caller, script.owner).is_err() {
+        found.hidden = 0;
+    }
+    Ok(Json(found))
 }
 
 /// Compiles Lua and runs nothing. It counts as a test.

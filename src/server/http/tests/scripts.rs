@@ -286,6 +286,24 @@ async fn spaces_and_templates_name_only_scripts_that_they_can_use() {
 }
 
 #[tokio::test]
+async fn only_a_user_who_manages_a_script_learns_how_many_records_of_others_name_it() {
+    let server = TestServer::start().await;
+    let (_, ada) = server.user("ada", &["member"]).await;
+    let (_, bob) = server.user("bob", &["member"]).await;
+    let script = json!({"name": "shout", "owner": "global", "content": "print(1)"});
+    let id = server.stored(&server.token, script).await;
+    let sink = json!({"name": "s", "events": "*", "type": "script", "script": {"script_id": id}});
+    assert_eq!(server.call(&ada, "POST", "/api/event-sinks", Some(sink)).await.status, 201);
+    let path = format!("/api/scripts/{id}/references");
+    let of_ada = server.call(&ada, "GET", &path, None).await.body;
+    assert_eq!((&of_ada["records"][0]["name"], &of_ada["hidden"]), (&json!("s"), &json!(0)));
+    let of_bob = server.call(&bob, "GET", &path, None).await.body;
+    assert_eq!(of_bob, json!({"records": [], "hidden": 0}));
+    assert_eq!(server.get(&path).await.body, json!({"records": [], "hidden": 1}));
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn a_tool_runs_with_valid_arguments_as_its_caller() {
     let server = TestServer::start().await;
     let (_, ada) = server.user("ada", &["member"]).await;
