@@ -11,7 +11,10 @@ use mlua::{Lua, LuaString, Table};
 use std::{
     fs::{self, File, OpenOptions, Permissions},
     io::{self, Read as _, Write as _},
-    os::unix::{ffi::OsStrExt as _, fs::PermissionsExt as _},
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{OpenOptionsExt as _, PermissionsExt as _},
+    },
     path::Path,
     sync::Arc,
     time::UNIX_EPOCH,
@@ -35,12 +38,8 @@ pub(super) fn library(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
         "fs.write",
         |lua, (path, text, mode): (LuaString, LuaString, Option<String>)| async move {
             let (path, text) = (resolve_path(&lua, &path)?, text.as_bytes().to_vec());
-            let mode = mode.map(|mode| permissions(&mode)).transpose()?;
-            on_blocking_thread(move || {
-                fs::write(&path, text).map_err(path_error(&path))?;
-                mode.map_or(Ok(()), |mode| fs::set_permissions(&path, mode)).map_err(path_error(&path))
-            })
-            .await
+            let mode = mode.map(|mode| mode_bits(&mode)).transpose()?;
+            on_blocking_thread(move || write_file(&path, &text, mode).map_err(path_error(&path))).await
         },
     )?;
     library.raw_set("write", write)?;
@@ -145,6 +144,21 @@ fn read_file(path: &Path, most: usize) -> Result<Vec<u8>, LibraryError> {
     Ok(content)
 }
 
+/// Writes a file, with this mode before anything is in it: a secret is at no moment readable by others.
+fn write_file(path: &Path, text: &[u8], mode: Option<u32>) -> io::Result<()> {
+    let Some(mode) = mode else { return fs::write(path, text) };
+    let access = mode & 0o777;
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(access).open(path)?;
+    // The file may have been there, and a new one lacks the bits of the umask.
+    file.set_permissions(Permissions::from_mode(access))?;
+    file.write_all(text)?;
+    match mode == access {
+        true => Ok(()),
+        // A write takes these bits away.
+        false => file.set_permissions(Permissions::from_mode(mode)),
+    }
+}
+
 fn names_in(path: &Path) -> Result<Vec<Vec<u8>>, LibraryError> {
     let mut names = Vec::new();
     for entry in fs::read_dir(path).map_err(path_error(path))? {
@@ -171,8 +185,44 @@ fn remove(path: &Path, recursive: bool) -> io::Result<bool> {
     Ok(true)
 }
 
-fn permissions(mode: &str) -> Result<Permissions, LibraryError> {
+fn mode_bits(mode: &str) -> Result<u32, LibraryError> {
     let bits = u32::from_str_radix(mode, 8).ok().filter(|bits| *bits <= 0o7777);
-    bits.map(Permissions::from_mode)
-        .ok_or_else(|| LibraryError::Message(format!("`{mode}` is no mode: write one such as \"755\"")))
+    bits.ok_or_else(|| LibraryError::Message(format!("`{mode}` is no mode: write one such as \"755\"")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{ffi::CString, thread};
+
+    /// A pipe shows the moment: its writer waits, with more than the pipe takes, until its reader has looked.
+    #[test]
+    fn a_file_has_its_mode_before_its_content() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pipe");
+        let name = CString::new(path.as_os_str().as_bytes()).unwrap();
+        // SAFETY: the name ends with a zero.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o644) }, 0);
+        let written = path.clone();
+        let writer = thread::spawn(move || write_file(&written, &vec![b'x'; 1 << 20], Some(0o600)).is_ok());
+        let mut reader = File::open(&path).unwrap();
+        reader.read_exact(&mut [0]).unwrap();
+        let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
+        io::copy(&mut reader, &mut io::sink()).unwrap();
+        assert!(writer.join().unwrap());
+        assert_eq!(mode, 0o600);
+    }
+
+    #[test]
+    fn a_new_file_and_an_old_one_get_every_bit_of_the_mode() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
+        for bits in [0o600, 0o4755, 0o777, 0o640] {
+            write_file(&path, b"new", Some(bits)).unwrap();
+            assert_eq!((mode(), fs::read(&path).unwrap().as_slice()), (bits, &b"new"[..]), "{bits:o}");
+        }
+        write_file(&path, b"n", None).unwrap();
+        assert_eq!((mode(), fs::read(&path).unwrap().as_slice()), (0o640, &b"n"[..]), "without a mode it stays");
+    }
 }
