@@ -45,11 +45,20 @@ enum HttpBackend {
 impl Egress {
     /// A client under this policy. Nothing is opened yet.
     pub fn new(config: &config::EgressConfig) -> Self {
+        Self::with_policy(config, Policy::new(config))
+    }
+
+    /// A client for a program with `--sandbox`, which reaches public addresses alone.
+    pub fn for_sandbox() -> Self {
+        Self::with_policy(&config::EgressConfig::default(), Policy::for_sandbox())
+    }
+
+    fn with_policy(config: &config::EgressConfig, policy: Policy) -> Self {
         let client = match config.client {
             config::EgressClient::Hyper => HttpBackend::Hyper(HyperClient::default()),
             config::EgressClient::Isahc => HttpBackend::Isahc(IsahcClient::default()),
         };
-        Self(Arc::new(EgressState { policy: Policy::new(config), resolver: NameResolver::new(&config.dns), client }))
+        Self(Arc::new(EgressState { policy, resolver: NameResolver::new(&config.dns), client }))
     }
 
     /// Checks a URL as far as that is possible without resolving a name: a literal address, or `localhost`, that the

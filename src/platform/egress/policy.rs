@@ -15,8 +15,10 @@ pub(super) struct Policy {
     own: OwnAddresses,
 }
 
-/// Owners whose sinks reach private addresses. Global ones always do: the users who may create those are trusted.
+/// Owners whose sinks reach private addresses. On a server, global ones always do: the users who may create those are trusted.
 enum Private {
+    /// A program with `--sandbox`: the agent listens on a local address, asks for no token and runs processes.
+    Nobody,
     GlobalOnly,
     Everyone,
 }
@@ -42,8 +44,12 @@ pub enum Denial {
          make the sink global, or have `egress.allow_private` set on the server"
     )]
     OwnAddress,
-    #[error("the server cannot read its own addresses, which are closed to user-owned sinks: its log says why")]
+    #[error(
+        "the addresses of this machine cannot be read, and are closed to user-owned sinks and sandboxed programs: the log says why"
+    )]
     OwnAddressesUnknown,
+    #[error("loopback and private addresses and those of this machine are closed to a program with --sandbox")]
+    Sandboxed,
 }
 
 impl Denial {
@@ -68,6 +74,11 @@ impl Policy {
         Self { private, deny: config.deny.clone(), own: OwnAddresses::default() }
     }
 
+    /// The policy of a program with `--sandbox`, whose requests have no owner.
+    pub(super) fn for_sandbox() -> Self {
+        Self { private: Private::Nobody, deny: Vec::new(), own: OwnAddresses::default() }
+    }
+
     /// Checks a connection to `address` on behalf of `owner`.
     pub(super) fn check(&self, owner: Owner, address: IpAddr) -> Result<(), Denial> {
         self.check_one(owner, address)?;
@@ -90,14 +101,18 @@ impl Policy {
         if self.deny.iter().any(|net| net.contains(&address)) {
             return Err(Denial::Listed);
         }
-        match (owner, &self.private) {
-            (Owner::Global, _) | (Owner::User(_), Private::Everyone) => Ok(()),
-            (Owner::User(_), Private::GlobalOnly) if is_private(address) => Err(Denial::Private),
-            (Owner::User(_), Private::GlobalOnly) => match self.own.has(address) {
-                Some(true) => Err(Denial::OwnAddress),
-                Some(false) => Ok(()),
-                None => Err(Denial::OwnAddressesUnknown),
-            },
+        let (private, own) = match (owner, &self.private) {
+            (_, Private::Nobody) => (Denial::Sandboxed, Denial::Sandboxed),
+            (Owner::User(_), Private::GlobalOnly) => (Denial::Private, Denial::OwnAddress),
+            (Owner::Global, Private::GlobalOnly) | (_, Private::Everyone) => return Ok(()),
+        };
+        if is_private(address) {
+            return Err(private);
+        }
+        match self.own.has(address) {
+            Some(true) => Err(own),
+            Some(false) => Ok(()),
+            None => Err(Denial::OwnAddressesUnknown),
         }
     }
 }
@@ -303,5 +318,22 @@ mod tests {
             }
             assert_eq!(check(&policy, user, "203.0.114.8"), Ok(()));
         }
+    }
+
+    #[test]
+    fn a_program_in_the_sandbox_reaches_public_addresses_alone_and_the_refusal_names_no_sink() {
+        let mut policy = Policy::for_sandbox();
+        policy.own = OwnAddresses::fixed(["203.0.114.7".parse().unwrap()]);
+        for owner in [Owner::Global, Owner::User(UserId::new())] {
+            for address in ["127.0.0.1", "::1", "10.1.2.3", "203.0.114.7", "::ffff:127.0.0.1"] {
+                let denial = check(&policy, owner, address).unwrap_err();
+                assert_eq!(denial, Denial::Sandboxed, "{address}");
+                assert!(!denial.to_string().contains("sink"), "{denial}");
+            }
+            assert_eq!(check(&policy, owner, "169.254.169.254"), Err(Denial::Metadata));
+            assert_eq!(check(&policy, owner, "203.0.114.8"), Ok(()));
+        }
+        policy.own = OwnAddresses::unreadable();
+        assert_eq!(check(&policy, Owner::Global, "203.0.114.8"), Err(Denial::OwnAddressesUnknown));
     }
 }

@@ -3,7 +3,6 @@
 use super::{agent_client::AgentClient, modules::SpaceModules, source_file};
 use crate::{
     model::{
-        id::UserId,
         owner::Owner,
         units::{Size, Span},
     },
@@ -12,8 +11,8 @@ use crate::{
         egress::Egress,
     },
     scripting::lua::{
-        Capabilities, CompileError, HostServices, HttpClient, HttpRequest, HttpResponse, MethodCaller, MethodHandler,
-        Program, ProgramContext, ProgramOutput, ProgramRun, Runtime, ScriptError,
+        Capabilities, CompileError, HostServices, HttpClient, MethodCaller, MethodHandler, Program, ProgramContext,
+        ProgramOutput, ProgramRun, Runtime, ScriptError,
     },
 };
 use futures_util::future::BoxFuture;
@@ -123,24 +122,9 @@ impl LoadedProgram {
 
 /// The HTTP client of a program with these capabilities.
 fn http_client(capabilities: Capabilities) -> Arc<dyn HttpClient> {
-    let egress = Egress::new(&EgressConfig::default());
     match capabilities {
-        Capabilities::Full => Arc::new(egress),
-        Capabilities::Sandboxed => Arc::new(PublicHttp { egress, user: Owner::User(UserId::new()) }),
-    }
-}
-
-/// An HTTP client for public addresses only. The agent listens on a local address, asks for no token and runs
-/// processes, so a sandboxed program must not reach it.
-struct PublicHttp {
-    egress: Egress,
-    /// A user without any special right, to whom private addresses are closed.
-    user: Owner,
-}
-
-impl HttpClient for PublicHttp {
-    fn send(&self, _: Owner, request: HttpRequest) -> BoxFuture<'static, Result<HttpResponse, String>> {
-        HttpClient::send(&self.egress, self.user, request)
+        Capabilities::Full => Arc::new(Egress::new(&EgressConfig::default())),
+        Capabilities::Sandboxed => Arc::new(Egress::for_sandbox()),
     }
 }
 
