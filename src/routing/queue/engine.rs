@@ -107,6 +107,11 @@ impl OrderedEmits {
     pub fn refuse_rest(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
+
+    /// Returns true if both are the emits of one order.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 /// What goes to the engine with an event.

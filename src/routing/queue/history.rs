@@ -48,7 +48,9 @@ pub struct HistoryFilter {
 
 /// Selects deliveries by their event and their sink.
 #[derive(Clone)]
-pub struct DeliverySelection(Arc<dyn Fn(&Event, SinkId) -> bool + Send + Sync>);
+pub struct DeliverySelection(Arc<SelectsDelivery>);
+
+type SelectsDelivery = dyn Fn(&Event, SinkId) -> bool + Send + Sync;
 
 /// Attempts of one kind, as the figures of the last hour count them.
 #[derive(Clone, Copy, Debug)]

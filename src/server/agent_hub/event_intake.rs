@@ -62,6 +62,7 @@ pub(super) enum ConfirmationStyle {
 struct StoringEvent<'a> {
     id: EventId,
     outcome: Result<PendingReceipt<'a>, NotStored>,
+    order: OrderedEmits,
     /// A receipt has the event in it.
     memory: OwnedSemaphorePermit,
 }
@@ -136,7 +137,7 @@ impl AgentHub {
                     order.refuse_rest();
                 }
                 let is_last = matches!(outcome, Err(NotStored::Unavailable(_)));
-                if storing.send(StoringEvent { id, outcome, memory }).await.is_err() || is_last {
+                if storing.send(StoringEvent { id, outcome, order: order.clone(), memory }).await.is_err() || is_last {
                     return;
                 }
             }
@@ -170,8 +171,7 @@ impl AgentHub {
     }
 }
 
-/// Waits until the agent sends an event again for which there was no room. Events come here in order, so that the first of them
-/// is the one that is awaited.
+/// Waits until the agent sends an event again for which there was no room.
 fn wait_for(awaited: &AwaitedEvent, id: EventId, link: &AgentLink, reason: &str) {
     if awaited.begin(id) {
         log::warn!("the events of space {} wait at its agent: {reason}", link.space());
@@ -186,8 +186,10 @@ async fn confirm(
     awaited: &AwaitedEvent,
 ) -> Option<Goodbye> {
     let mut group = Vec::new();
+    // The order in which an event was refused. Those behind the first one are refused with it.
+    let mut refused: Option<OrderedEmits> = None;
     let mut next = storing.recv().await;
-    while let Some(StoringEvent { id, outcome, memory }) = next {
+    while let Some(StoringEvent { id, outcome, order, memory }) = next {
         let stored = match outcome {
             Ok(mut receipt) => match (&mut receipt).now_or_never() {
                 Some(stored) => stored.map(drop).map_err(NotStored::from),
@@ -202,7 +204,10 @@ async fn confirm(
             Ok(()) => Some(EventReceipt::Stored),
             Err(NotStored::Refused(reason)) => Some(EventReceipt::Refused(reason)),
             Err(NotStored::NoRoom(reason)) => {
-                wait_for(awaited, id, link, &reason);
+                if !refused.as_ref().is_some_and(|refused| refused.is_same(&order)) {
+                    wait_for(awaited, id, link, &reason);
+                    refused = Some(order);
+                }
                 None
             }
             Err(NotStored::Unavailable(reason)) => {
