@@ -39,17 +39,23 @@ impl Activation {
             return Err(Failure::Usage(format!("no {noun} is named: see `svc {noun} {verb} --help`")));
         }
         let paths = names.iter().map(|name| kind.path_of(client, name)).collect::<Result<Vec<_>, _>>()?;
+        // An id is not looked up for its path.
+        paths.iter().try_for_each(|path| client.get(path).map(drop))?;
         let mut items: Vec<Box<RawValue>> = Vec::new();
-        for path in paths {
-            let answer = client.patch(&path, &json!({ "active": self == Self::Activate }))?;
+        let change = |path: &String| -> Result<(), Failure> {
+            let answer = client.patch(path, &json!({ "active": self == Self::Activate }))?;
             match format {
-                OutputFormat::Text => kind.report(shell, done, client, &answer, format)?,
-                OutputFormat::Json => items.push(client.read(&answer)?),
+                OutputFormat::Text => kind.report(shell, done, client, &answer, format),
+                OutputFormat::Json => {
+                    items.push(client.read(&answer)?);
+                    Ok(())
+                }
             }
+        };
+        let changed = paths.iter().try_for_each(change);
+        if format == OutputFormat::Json && (changed.is_ok() || !items.is_empty()) {
+            shell.out.json(&to_json(&List { items, next: None }))?;
         }
-        match format {
-            OutputFormat::Text => Ok(()),
-            OutputFormat::Json => shell.out.json(&to_json(&List { items, next: None })),
-        }
+        changed
     }
 }

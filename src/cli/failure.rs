@@ -158,13 +158,15 @@ impl Failure {
     /// Returns true if an event that failed so is kept in the spool: for a failure that may pass, and for an answer that is
     /// not one of svc, such as the page of a network that wants a login.
     pub fn keeps_event(&self) -> bool {
-        self.is_temporary() || matches!(self, Self::Foreign { .. })
+        self.is_temporary() || matches!(self, Self::Foreign { .. }) && !self.is_final()
     }
 
     /// Returns true if the server will refuse the same request again.
     pub fn is_final(&self) -> bool {
         match self {
             Self::Rejected { status, .. } => matches!(status, 400..=499) && !matches!(status, 408 | 429),
+            // Something before the server refuses this very request.
+            Self::Foreign { status, .. } => matches!(status, 400 | 413 | 414 | 415 | 422 | 431),
             Self::Bad(_) => true,
             _ => false,
         }

@@ -131,9 +131,7 @@ impl SalvageStore {
             Some(writes) => shell.note(&format!(
                 "the last {writes} writes are missing whole: the events, users and settings that they stored are lost"
             )),
-            None => shell.note(
-                "the record of the last write cannot be read, and nothing else tells how many records there were",
-            ),
+            None => shell.note("nothing tells how many writes are missing"),
         }
         if found.stale_pages > 0 {
             let pages = found.stale_pages;

@@ -99,6 +99,13 @@ impl Caller {
     }
 }
 
+impl Caller {
+    /// Checks that this caller still has the permissions with which its request was authorized.
+    pub(super) fn check_still_has(&self, authorized: Permissions) -> Result<(), IdentityError> {
+        if self.permissions.covers(authorized) { Ok(()) } else { Err(IdentityError::PermissionsTaken) }
+    }
+}
+
 impl Credential {
     pub const fn as_str(&self) -> &'static str {
         match self {
@@ -209,7 +216,7 @@ impl Identity {
     ///
     /// # Errors
     ///
-    /// As [`Identity::change`], and if the credential no longer authenticates, or with fewer permissions.
+    /// As [`Identity::change`], and if the credential no longer authenticates.
     pub(super) async fn change_as<T: Send + 'static>(
         &self,
         caller: &Caller,
@@ -218,9 +225,6 @@ impl Identity {
         let caller = caller.clone();
         self.change(move |state| {
             let current = state.current(&caller).ok_or(IdentityError::Revoked)?;
-            if !current.permissions.covers(caller.permissions) {
-                return Err(IdentityError::PermissionsTaken);
-            }
             decide(state, &current)
         })
         .await

@@ -65,11 +65,15 @@ impl Identity {
     /// Ends the session the caller presented. Does nothing for a caller with a token.
     pub async fn logout(&self, caller: &Caller) -> Result<(), IdentityError> {
         let Credential::Session { digest } = caller.via else { return Ok(()) };
-        self.change_as(caller, move |_, caller| {
+        let ended = self.change_as(caller, move |_, caller| {
             let entry = caller.audit_entry("logout", &caller.user.name);
             Ok(DecidedChange { writes: vec![RecordWrite::DeleteSession(digest)], entry, value: () })
-        })
-        .await
+        });
+        match ended.await {
+            // Another request has ended it meanwhile.
+            Err(IdentityError::Revoked) => Ok(()),
+            ended => ended,
+        }
     }
 
     /// Changes the caller's own password, ends all its sessions, and revokes its tokens if that is asked for, except the

@@ -78,7 +78,9 @@ impl Identity {
             caller.check_may_manage_credentials()?;
         }
         let password = self.hash("password", new.password).await?;
+        let authorized = caller.permissions;
         self.change_as(caller, move |state, caller| {
+            caller.check_still_has(authorized)?;
             check_name(state, &new.name, None)?;
             let user = Arc::new(User {
                 id: UserId::new(),
@@ -108,7 +110,9 @@ impl Identity {
             caller.check_may_manage_credentials()?;
         }
         let password = self.hash("password", change.password).await?;
+        let authorized = caller.permissions;
         self.change_as(caller, move |state, caller| {
+            caller.check_still_has(authorized)?;
             let mut user = User::clone(&*find_changeable(state, id, caller)?);
             let mut changed = Vec::new();
             if let Some(name) = change.name.filter(|name| *name != user.name) {

@@ -31,11 +31,16 @@ pub struct TemplateSpec {
 }
 
 impl TemplateSpec {
+    /// Checks that a new name is no id: spaces refer to a template by its name or its id.
+    pub fn check_new_name(&self) -> Result<(), SpaceSettingsError> {
+        match uuid::Uuid::parse_str(self.name.as_str()) {
+            Ok(_) => Err(SpaceSettingsError::NameIsId),
+            Err(_) => Ok(()),
+        }
+    }
+
     /// Checks every field and reports the first that breaks a rule.
     pub fn check(&self) -> Result<(), SpaceSettingsError> {
-        if uuid::Uuid::parse_str(self.name.as_str()).is_ok() {
-            return Err(SpaceSettingsError::NameIsId);
-        }
         check_description(&self.description)?;
         check_ports(&self.ports)?;
         check_custom(&self.custom)

@@ -146,17 +146,25 @@ impl Emitter {
             return Err(EmitError::NilId);
         }
         check_payload(&new.payload, self.max_payload)?;
-        let routes = self.matching(&new, except);
-        let filtered: Vec<_> = routes.iter().filter(|route| route.filtered).map(|route| route.target.sink).collect();
         let kib = self.memory.of_payload(&new.payload);
-        let filtering = match filtered.is_empty() {
-            true => None,
-            false => self.memory.filtering.acquire_many(new.user_id, kib).await,
+        let mut routes = self.matching(&new, except);
+        let filtering = match routes.iter().any(|route| route.filtered) {
+            true => self.memory.filtering.acquire_many(new.user_id, kib).await,
+            false => None,
         };
-        let memory = self.memory.all.clone().acquire_many_owned(kib).await.expect("the semaphore is never closed");
+        let free = self.memory.all.clone().try_acquire_many_owned(kib).ok();
+        let has_waited = filtering.is_some() || free.is_none();
+        let memory = match free {
+            Some(memory) => memory,
+            None => self.memory.all.clone().acquire_many_owned(kib).await.expect("the semaphore is never closed"),
+        };
+        if has_waited {
+            // Sinks may have changed meanwhile.
+            routes = self.matching(&new, except);
+        }
 
         let event = Arc::new(self.stamp(new));
-        let targets = self.targets(&event, routes, filtered).await;
+        let targets = self.targets(&event, routes).await;
         drop(filtering);
         let options = AcceptOptions { order, memory: Some(memory) };
         let mut accepting: PendingReceipt<'_> =
@@ -182,12 +190,8 @@ impl Emitter {
     }
 
     /// The targets of an event: the routes that match, without those whose filter refuses it.
-    async fn targets(
-        &self,
-        event: &Arc<Event>,
-        mut routes: Vec<EventRoute>,
-        filtered: Vec<SinkId>,
-    ) -> Vec<RouteTarget> {
+    async fn targets(&self, event: &Arc<Event>, mut routes: Vec<EventRoute>) -> Vec<RouteTarget> {
+        let filtered: Vec<_> = routes.iter().filter(|route| route.filtered).map(|route| route.target.sink).collect();
         if !filtered.is_empty() {
             let refused = self.filters.refused(event, filtered).await;
             routes.retain(|route| !refused.contains(&route.target.sink));

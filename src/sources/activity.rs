@@ -14,12 +14,18 @@ pub struct SourceActivity {
     refused: AtomicU64,
     failed: AtomicU64,
     last_refusal: Mutex<Option<SourceRefusal>>,
-    /// The last refusal of each kind.
-    refusals: Mutex<HashMap<&'static str, Instant>>,
+    /// The refusals of each kind.
+    refusals: Mutex<HashMap<&'static str, RefusalKind>>,
     last_warning: Mutex<Option<Instant>>,
     last_secret_warning: Mutex<Option<Instant>>,
-    /// The time at which the report of a refusal could not be stored. The next refusal after a while is reported instead.
-    report_failed: Mutex<Option<Instant>>,
+}
+
+/// The refusals of one kind.
+#[derive(Default)]
+struct RefusalKind {
+    last: Option<Instant>,
+    /// The time at which the report of one could not be stored. The next one after a while is reported instead.
+    report_failed: Option<Instant>,
 }
 
 struct SourceRefusal {
@@ -48,19 +54,20 @@ impl SourceActivity {
     pub fn refuse(&self, kind: &'static str, reason: &impl ToString) -> bool {
         self.refused.fetch_add(1, Ordering::Relaxed);
         *self.last_refusal.lock() = Some(SourceRefusal { at: Timestamp::now(), reason: reason.to_string() });
-        let before = self.refusals.lock().insert(kind, Instant::now());
-        let mut failed = self.report_failed.lock();
+        let mut refusals = self.refusals.lock();
+        let refusals = refusals.entry(kind).or_default();
+        let before = refusals.last.replace(Instant::now());
         let is_due = before.is_none_or(|before| before.elapsed() >= QUIET_TIME)
-            || failed.is_some_and(|failed| failed.elapsed() >= REPORT_AGAIN);
+            || refusals.report_failed.is_some_and(|failed| failed.elapsed() >= REPORT_AGAIN);
         if is_due {
-            *failed = None;
+            refusals.report_failed = None;
         }
         is_due
     }
 
-    /// Notes that a refusal could not be reported.
-    pub fn report_failed(&self) {
-        *self.report_failed.lock() = Some(Instant::now());
+    /// Notes that a refusal of this kind could not be reported.
+    pub fn report_failed(&self, kind: &'static str) {
+        self.refusals.lock().entry(kind).or_default().report_failed = Some(Instant::now());
     }
 
     /// Counts a verified request that was kept as a dead letter. Returns true if it is time for a warning in the log.
@@ -128,9 +135,10 @@ mod tests {
     fn a_refusal_is_reported_once_and_again_if_the_report_failed() {
         let activity = SourceActivity::default();
         assert_eq!((activity.refuse("a", &"a"), activity.refuse("a", &"a")), (true, false));
-        activity.report_failed();
+        activity.report_failed("a");
         assert!(!activity.refuse("a", &"a"), "not at once");
-        *activity.report_failed.lock() = Instant::now().checked_sub(REPORT_AGAIN);
+        activity.refusals.lock().get_mut("a").unwrap().report_failed = Instant::now().checked_sub(REPORT_AGAIN);
+        assert!(activity.refuse("b", &"b"), "one of another kind is not in its place");
         assert_eq!((activity.refuse("a", &"a"), activity.refuse("a", &"a")), (true, false));
     }
 }

@@ -43,6 +43,8 @@ impl Source {
     pub fn define(spec: SourceSpec, user: UserId, previous: Option<&Self>) -> Result<Self, SourceDefinitionError> {
         let spec = spec.check()?;
         let now = Timestamp::now();
+        // A source of a user that has one from an older version does not read it, and can be changed.
+        let is_kept = spec.secret.is_none() && previous.is_some_and(|source| source.owner != Owner::Global);
         let secrets = match (&spec.verifier, spec.secret, previous) {
             (Verifier::Insecure { .. }, ..) => SourceSecrets::new(None),
             (_, None, None) => return Err(SourceDefinitionError::SecretMissing),
@@ -66,7 +68,7 @@ impl Source {
                 SourceSecrets::copied(before, spec.overlap, now)
             }
         };
-        if spec.owner != OwnerSpec::Global {
+        if spec.owner != OwnerSpec::Global && !is_kept {
             refuse_references(&secrets)?;
         }
         Ok(Self {

@@ -20,7 +20,7 @@ use crate::{
         id::{EventId, SourceId, SourceLetterId, SpaceId, UserId},
         owner::{Owner, OwnerSpec},
         timestamp::Timestamp,
-        verifier::{Verifier, check_secret},
+        verifier::check_secret,
     },
     platform::{metrics::Metrics, secret_keys::UnsealError, store::StoreError, value_reader::read_value},
     routing::{
@@ -263,7 +263,7 @@ impl SourceIntake {
         let valid = source.secrets.valid(now).map_err(|reason| IntakeError::SecretLost(reason.clone()))?;
         let mut secrets = Vec::new();
         for secret in valid {
-            secrets.push(readable_secret(&source.verifier, secret).await.map_err(IntakeError::SecretUnread)?);
+            secrets.push(readable_secret(source, secret).await.map_err(IntakeError::SecretUnread)?);
         }
         let secrets: Vec<&str> = secrets.iter().map(|secret| &**secret).collect();
         let verified = verify(&source.verifier, &secrets, request, now)?;
@@ -323,12 +323,16 @@ impl SourceIntake {
 }
 
 /// The secret itself, or the text at its place.
-async fn readable_secret<'a>(verifier: &Verifier, secret: &'a ConfiguredValue) -> Result<Cow<'a, str>, String> {
+async fn readable_secret<'a>(source: &Source, secret: &'a ConfiguredValue) -> Result<Cow<'a, str>, String> {
     match secret {
+        // Older versions let such a source keep one.
+        ConfiguredValue::Reference(_) if source.owner != Owner::Global => {
+            Err("only a global source reads its secret on the server: give the secret itself".to_owned())
+        }
         ConfiguredValue::Text(text) => Ok(Cow::Borrowed(text)),
         ConfiguredValue::Reference(reference) => {
             let text = read_value(reference).await.map_err(|error| error.to_string())?;
-            check_secret(verifier, &text).map_err(|rule| format!("the value read {rule}"))?;
+            check_secret(&source.verifier, &text).map_err(|rule| format!("the value read {rule}"))?;
             Ok(Cow::Owned(text))
         }
     }
@@ -356,10 +360,11 @@ fn report_refusal(emitter: &Arc<Emitter>, source: &Source, running: &Arc<Running
         payload: RawValue::from_string(payload.to_string()).expect("a value prints as JSON"),
     };
     let (emitter, running, slug) = (emitter.clone(), running.clone(), source.slug.clone());
+    let kind = error.kind();
     tokio::spawn(async move {
         if let Err(error) = emitter.emit(event).await {
             log::warn!("source.refusing of source `{slug}` is not emitted: {error}");
-            running.activity.report_failed();
+            running.activity.report_failed(kind);
         }
     });
 }

@@ -84,6 +84,7 @@ impl Templates {
     /// Fails if a field breaks a rule, the name is taken, there are too many, or the store cannot be written.
     pub async fn create(&self, by: Actor, spec: TemplateSpec) -> Result<Arc<Template>, TemplateError> {
         spec.check()?;
+        spec.check_new_name()?;
         self.records.store().check_room()?;
         let now = Timestamp::now();
         let template = Template { id: TemplateId::new(), spec, created_at: now, updated_at: now };
@@ -106,6 +107,9 @@ impl Templates {
         let decide = move |before: Arc<Template>| -> Result<_, E> {
             let spec = change(&before)?;
             spec.check().map_err(TemplateError::from)?;
+            if spec.name != before.spec.name {
+                spec.check_new_name().map_err(TemplateError::from)?;
+            }
             if spec == before.spec {
                 return Ok(Edit::put(before));
             }

@@ -40,8 +40,8 @@ use tokio_util::task::AbortOnDropHandle;
 /// Pause before events that found no room on the disk are emitted again.
 const EMIT_AGAIN: Duration = Duration::from_secs(5);
 
-/// Events of one space that wait for room. Beyond that, the oldest change of its health is left out: those after it tell the
-/// present one.
+/// Events of one space that wait for room. Beyond that, the oldest change of its health is left out, or the oldest event if none
+/// of them is one: those after it tell the present state.
 const MAX_OUTBOX: usize = 100;
 
 /// The least time that agents have to come back after a start of the server: they try again every 15 s after a longer outage.
@@ -241,12 +241,13 @@ impl SpacesState {
 /// The events of a space that wait, with a further one.
 fn with_event(outbox: &[PendingEvent], event: Option<PendingEvent>) -> Vec<PendingEvent> {
     let mut waiting = outbox.to_vec();
-    waiting.extend(event);
-    if waiting.len() > MAX_OUTBOX
-        && let Some(oldest) = waiting.iter().position(PendingEvent::is_about_health)
-    {
-        waiting.remove(oldest);
+    let Some(event) = event else { return waiting };
+    if waiting.len() >= MAX_OUTBOX {
+        let oldest = waiting.iter().position(PendingEvent::is_about_health).unwrap_or(0);
+        let left_out = waiting.remove(oldest);
+        log::warn!("{} of a space is left out: {MAX_OUTBOX} events of it wait for room", left_out.kind);
     }
+    waiting.push(event);
     waiting
 }
 

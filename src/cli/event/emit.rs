@@ -5,7 +5,7 @@
 use super::{
     flush::{note_refused, send_kept},
     receiver::{EmitTarget, EventReceiver, OutgoingEvent, target_of},
-    spool::{Acquire, EventSpool, KeptEvent},
+    spool::{Acquire, EventSpool, FlushEnd, KeptEvent},
     wait::{RaisedEvent, wait_for_deliveries},
 };
 use crate::{
@@ -30,10 +30,13 @@ use crate::{
 };
 use serde::Serialize;
 use serde_json::value::RawValue;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The timeout of a request with `--spool`. The event is on disk already, and a hook is not to be held up.
 const SPOOL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The time after which a command with `--spool` sends no further event: those of other commands stay in the spool.
+const SPOOL_TIME: Duration = Duration::from_secs(20);
 
 client_command! {
     /// Raise an event. Its payload is given as JSON or as @FILE, or read from stdin if that is asked for.
@@ -236,8 +239,8 @@ impl EmitEvent {
         if let Ok(spool) = EventSpool::find(shell.environment)
             && spool.count(&receiver.spool_key()).unwrap_or(0) > 0
         {
-            let sent =
-                send_kept(&spool, receiver, Acquire::Patiently, ANSWER_TIMEOUT, |_, _| {})?.ok_or_else(|| {
+            let sent = send_kept(&spool, receiver, Acquire::Patiently, ANSWER_TIMEOUT, FlushEnd::default(), |_, _| {})?
+                .ok_or_else(|| {
                     Failure::Bad("another command is sending the events before this one: try again later".to_owned())
                 })?;
             note_refused(shell, &sent.refused);
@@ -274,7 +277,8 @@ impl EmitEvent {
             Err(failure) => return Err(failure),
         };
         let mut own: Option<ResponseText> = None;
-        let flushed = send_kept(&spool, receiver, Acquire::AtOnce, SPOOL_TIMEOUT, |sent, answer| {
+        let end = FlushEnd { own: Some(kept.id), until: Some(Instant::now() + SPOOL_TIME) };
+        let flushed = send_kept(&spool, receiver, Acquire::AtOnce, SPOOL_TIMEOUT, end, |sent, answer| {
             if sent.id == kept.id {
                 own = Some(answer);
             }
@@ -287,20 +291,28 @@ impl EmitEvent {
         match (own, own_refusal, flushed.stopped) {
             (Some(answer), ..) => self.report(shell, receiver, &answer, None),
             (None, Some(refused), _) => {
-                spool.discard(&refused.path)?;
+                spool.discard_refused(&refused)?;
                 Err(Failure::Bad(refused.reason))
             }
             (None, None, Some(stopped)) if stopped.failure.keeps_event() => {
                 self.report_kept(shell, &kept, &receiver.failure(stopped.failure).to_string())
             }
             (None, None, Some(stopped)) => {
-                match stopped.id == Some(kept.id) {
-                    true => spool.discard(&file)?,
-                    false => shell.note("the event is kept behind others, which were refused for now"),
+                if stopped.id != Some(kept.id) {
+                    shell.note("the event is kept behind others, which were refused for now");
                 }
                 Err(receiver.failure(stopped.failure))
             }
-            (None, None, None) => self.report_kept(shell, &kept, "another command has sent it meanwhile"),
+            (None, None, None) if file.exists() => {
+                self.report_kept(shell, &kept, "the events before it take long to send")
+            }
+            (None, None, None) => match spool.set_aside_as(&file) {
+                Some(refused) => Err(Failure::Bad(format!(
+                    "another command sent the event, and it was refused; it is set aside as {}",
+                    refused.display()
+                ))),
+                None => self.report_sent_by_another(shell, &kept),
+            },
         }
     }
 
@@ -329,6 +341,18 @@ impl EmitEvent {
             (Some(at_most), _) => wait_for_deliveries(shell, receiver, &raised, self.format(), at_most),
             (None, Some(receipt)) => print_receipt(shell, &receipt),
             (None, None) => shell.out.line(&format!("{}  {}", raised.id, raised.event_type)),
+        }
+    }
+
+    /// Another command took the event along with its own.
+    fn report_sent_by_another(&self, shell: &mut Shell<'_>, event: &KeptEvent) -> Result<(), Failure> {
+        let (event_type, reason) = (event.event_type(), "another command has sent it meanwhile");
+        match self.format() {
+            OutputFormat::Json => {
+                let view = KeptView { event_id: event.id, event_type: &event_type, kept: false, reason };
+                shell.out.json(&to_json(&view))
+            }
+            OutputFormat::Text => shell.out.line(&format!("{}  {event_type}  {reason}", event.id)),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::{
     receiver::{EmitTarget, EventReceiver, OutgoingEvent, target_of},
-    spool::{Acquire, EventSpool, Flushed, KeptEvent, RefusedEvent},
+    spool::{Acquire, EventSpool, FlushEnd, Flushed, KeptEvent, RefusedEvent},
 };
 use crate::cli::{
     client::{ANSWER_TIMEOUT, AgentHttp, ResponseText, to_json},
@@ -46,7 +46,7 @@ impl FlushEvents {
         let key = receiver.spool_key();
         let flushed = match spool.count(&key)? {
             0 => Flushed::default(),
-            _ => send_kept(&spool, &receiver, Acquire::Patiently, ANSWER_TIMEOUT, |_, _| {})?
+            _ => send_kept(&spool, &receiver, Acquire::Patiently, ANSWER_TIMEOUT, FlushEnd::default(), |_, _| {})?
                 .ok_or_else(|| Failure::Bad("another command is sending the events: try again later".to_owned()))?,
         };
         note_refused(shell, &flushed.refused);
@@ -91,12 +91,14 @@ pub fn send_kept(
     receiver: &EventReceiver,
     how: Acquire,
     timeout: Duration,
+    end: FlushEnd,
     mut seen: impl FnMut(&KeptEvent, ResponseText),
 ) -> Result<Option<Flushed>, Failure> {
-    let Some(lock) = spool.lock_send(how)? else { return Ok(None) };
-    let flushed = spool.flush(lock, &receiver.spool_key(), |event| {
+    let key = receiver.spool_key();
+    let Some(lock) = spool.lock_send(&key, how)? else { return Ok(None) };
+    let flushed = spool.flush(lock, &key, end, |event| {
         let outgoing = OutgoingEvent { kind: event.kind.clone(), payload: event.payload.clone(), id: Some(event.id) };
-        seen(event, receiver.send(&outgoing, timeout)?);
+        seen(event, receiver.send(&outgoing, timeout).map_err(|failure| receiver.failure_of_kept(failure))?);
         Ok(())
     })?;
     Ok(Some(flushed))

@@ -120,6 +120,16 @@ impl EventReceiver {
         }
     }
 
+    /// The failure of a kept event: what answers in place of an agent says nothing about the event.
+    pub fn failure_of_kept(&self, failure: Failure) -> Failure {
+        match (self, failure) {
+            (Self::Agent(agent), Failure::Rejected { status: status @ (404 | 405), .. }) => {
+                Failure::Foreign { server: agent.address().to_string(), status, why: "it is no agent".to_owned() }
+            }
+            (_, failure) => failure,
+        }
+    }
+
     pub fn read<'a, T: Deserialize<'a>>(&self, answer: &'a ResponseText) -> Result<T, Failure> {
         match self {
             Self::Server(client) => client.read(answer),

@@ -1,9 +1,11 @@
-//! The user's event spool: events that are being sent or that no server took for now, in `$XDG_STATE_HOME/svc/events` (`~/.local/state/svc/events`).
+//! The user's event spool: events that are being sent or that no server took for now, in `$XDG_STATE_HOME/svc/events`
+//! (`~/.local/state/svc/events`).
 //!
 //! Each event is a file of its own, named by its number and by the receiver it is for, so that the events of one receiver
-//! are found in order without being opened. Two locks make it safe with concurrent commands: `append.lock` is held
-//! while a file is added or the files are listed, `send.lock` while events are sent. A sender that finds nothing left lets go of
-//! `send.lock` before `append.lock`: an event that is added later finds nobody sending, and is sent by its own command.
+//! are found in order without being opened. Locks make it safe with concurrent commands: `append.lock` is held
+//! while a file is added or the files are listed, the `send-….lock` of a receiver while its events are sent. A sender that finds
+//! nothing left lets go of its lock before `append.lock`: an event that is added later finds nobody sending, and is sent by its
+//! own command.
 //!
 //! An event keeps its id, so one that is sent twice, after a crash between the answer and the deletion, is stored once.
 
@@ -57,7 +59,16 @@ pub struct KeptEvent {
     pub raised_at: Timestamp,
 }
 
-/// The right to send, held by one command at a time.
+/// The end of a flush before the spool is empty.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FlushEnd {
+    /// The event of the command itself, which is not kept if the receiver refuses it for now.
+    pub own: Option<EventId>,
+    /// The time after which nothing more is sent. The rest stays in the spool.
+    pub until: Option<Instant>,
+}
+
+/// The right to send to a receiver, held by one command at a time.
 pub struct SendLock {
     _file: File,
 }
@@ -171,27 +182,37 @@ impl EventSpool {
         let written = write_synced(&draft, &text)
             .and_then(|()| std::fs::rename(&draft, &path))
             .and_then(|()| File::open(&self.directory)?.sync_all());
-        written.map_err(|source| self.failure(source))?;
+        written.map_err(|source| {
+            // One that stayed would be sent although this command fails.
+            let _ = std::fs::remove_file(&draft).and(std::fs::remove_file(&path));
+            self.failure(source)
+        })?;
         Ok(path)
     }
 
-    /// Deletes the file of an event, if it is there.
+    /// Deletes an event that was set aside, if it is there.
     ///
     /// # Errors
     ///
     /// Fails if it cannot be deleted.
-    pub fn discard(&self, file: &Path) -> Result<(), Failure> {
-        self.remove(file)
+    pub fn discard_refused(&self, refused: &RefusedEvent) -> Result<(), Failure> {
+        self.remove(&refused.path)
     }
 
-    /// The right to send; `None` if another command has it, after as long a wait as `how` allows.
+    /// The file of an event that was set aside, if the event with this file was.
+    pub fn set_aside_as(&self, file: &Path) -> Option<PathBuf> {
+        let refused = file.with_extension(REFUSED);
+        refused.exists().then_some(refused)
+    }
+
+    /// The right to send to this receiver; `None` if another command has it, after as long a wait as `how` allows.
     ///
     /// # Errors
     ///
     /// Fails if the lock cannot be opened.
-    pub fn lock_send(&self, how: Acquire) -> Result<Option<SendLock>, Failure> {
+    pub fn lock_send(&self, key: &SpoolKey, how: Acquire) -> Result<Option<SendLock>, Failure> {
         self.create()?;
-        let file = self.open_lock("send.lock")?;
+        let file = self.open_lock(&format!("send-{}.lock", key.tag()))?;
         let began = Instant::now();
         let mut backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(200));
         loop {
@@ -206,8 +227,8 @@ impl EventSpool {
         }
     }
 
-    /// Sends the events of this receiver in order, those that are added meanwhile included, until none is left or one
-    /// cannot be sent for now.
+    /// Sends the events of this receiver in order, those that are added meanwhile included, until none is left, one cannot be
+    /// sent for now, or the time is up.
     ///
     /// # Errors
     ///
@@ -216,6 +237,7 @@ impl EventSpool {
         &self,
         lock: SendLock,
         key: &SpoolKey,
+        end: FlushEnd,
         mut send: impl FnMut(&KeptEvent) -> Result<(), Failure>,
     ) -> Result<Flushed, Failure> {
         let mut flushed = Flushed::default();
@@ -230,8 +252,12 @@ impl EventSpool {
             }
             drop(append);
             for file in files {
+                if end.until.is_some_and(|until| Instant::now() >= until) {
+                    return Ok(flushed);
+                }
                 let (id, outcome) = match read(&file.path) {
                     Ok(event) => (Some(event.id), send(&event)),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                     Err(error) => (None, Err(Failure::Bad(format!("it cannot be read: {error}")))),
                 };
                 match outcome {
@@ -244,6 +270,9 @@ impl EventSpool {
                         flushed.refused.push(RefusedEvent { id, path, reason: failure.to_string() });
                     }
                     Err(failure) => {
+                        if id.is_some() && id == end.own && !failure.keeps_event() {
+                            self.remove(&file.path)?;
+                        }
                         flushed.stopped = Some(StoppedFlush { id, failure });
                         return Ok(flushed);
                     }
@@ -372,9 +401,9 @@ mod tests {
         answer: impl Fn(&str) -> Result<(), Failure>,
     ) -> (Vec<String>, Flushed) {
         let sent = RefCell::new(Vec::new());
-        let lock = spool.lock_send(Acquire::AtOnce).unwrap().unwrap();
+        let lock = spool.lock_send(key, Acquire::AtOnce).unwrap().unwrap();
         let flushed = spool
-            .flush(lock, key, |event| {
+            .flush(lock, key, FlushEnd::default(), |event| {
                 answer(&event.kind)?;
                 sent.borrow_mut().push(event.kind.clone());
                 Ok(())
@@ -471,14 +500,15 @@ mod tests {
     fn one_command_sends_at_a_time_and_takes_along_what_is_added_meanwhile() {
         let home = tempfile::tempdir().unwrap();
         let spool = spool(&home);
-        let ours = key("http://a");
+        let (ours, theirs) = (key("http://a"), key("http://b"));
         spool.append(&ours, &event("one")).unwrap();
-        let lock = spool.lock_send(Acquire::AtOnce).unwrap().unwrap();
+        let lock = spool.lock_send(&ours, Acquire::AtOnce).unwrap().unwrap();
         let mut sent = Vec::new();
         let flushed = spool
-            .flush(lock, &ours, |event_to_send| {
+            .flush(lock, &ours, FlushEnd::default(), |event_to_send| {
                 if sent.is_empty() {
-                    assert!(spool.lock_send(Acquire::AtOnce).unwrap().is_none(), "two senders");
+                    assert!(spool.lock_send(&ours, Acquire::AtOnce).unwrap().is_none(), "two senders");
+                    assert!(spool.lock_send(&theirs, Acquire::AtOnce).unwrap().is_some(), "another receiver waits");
                     spool.append(&ours, &event("two")).unwrap();
                 }
                 sent.push(event_to_send.kind.clone());
@@ -486,6 +516,6 @@ mod tests {
             })
             .unwrap();
         assert_eq!((sent, flushed.sent), (vec!["one".to_owned(), "two".to_owned()], 2));
-        assert!(spool.lock_send(Acquire::AtOnce).unwrap().is_some(), "the lock is free again");
+        assert!(spool.lock_send(&ours, Acquire::AtOnce).unwrap().is_some(), "the lock is free again");
     }
 }

@@ -68,6 +68,7 @@ fn reopen(client: &Client, path: &str, backoff: &mut Backoff) -> Result<isahc::B
         std::thread::sleep(backoff.next_wait());
         match client.stream(path) {
             Ok(body) => return Ok(body),
+            Err(failure @ Failure::Foreign { status: 401 | 403, .. }) => return Err(failure),
             Err(Failure::Unreachable { .. } | Failure::NoAnswer { .. } | Failure::Foreign { .. }) => {}
             Err(Failure::Rejected { status: 500.., .. }) => {}
             Err(failure) => return Err(failure),

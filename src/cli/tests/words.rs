@@ -54,7 +54,7 @@ fn a_mistyped_command_is_told_with_the_one_that_was_meant() {
         (&["sinks"], "did you mean `svc sink`?"),
         (&["sink", "lst"], "did you mean `svc sink list`?"),
         (&["sink", "dead-leters", "x"], "did you mean `svc sink dead-letters`?"),
-        (&["backup", "verfy", "f"], ""),
+        (&["backup", "verfy", "f"], "Unrecognized argument: f"),
         (&["fly"], "see `svc --help`"),
     ] {
         let ran = run(words);

@@ -115,6 +115,7 @@ pub struct ExplainedSink {
     /// The name of the sink; `SPACE/METHOD` for a method.
     pub name: String,
     pub owner: OwnerSpec,
+    /// Its patterns. They and the type are empty for a sink that the caller does not manage.
     pub events: String,
     /// The sink's type, or `method`.
     #[serde(rename = "type")]

@@ -77,8 +77,7 @@ fn reason_and_way_out(error: &io::Error) -> String {
             "its file system is mounted read-only. Give svc a directory that it can write to with --data".to_owned()
         }
         io::ErrorKind::PermissionDenied => {
-            "this user may not write to it. Run svc as the user it belongs to, or give svc another directory with --data"
-                .to_owned()
+            format!("{error}. Run svc as the user it belongs to, or give svc another directory with --data")
         }
         _ => error.to_string(),
     }

@@ -37,7 +37,7 @@ const MAX_STORING: usize = 512;
 /// Time in which an agent sends an unconfirmed event again; a multiple of the 30 seconds after which it does.
 const LONGEST_WAIT: Duration = Duration::from_secs(120);
 
-/// An event that waits to be stored, with the permit for its memory, which is held until the event is confirmed.
+/// An event that waits to be stored, with the permit for its memory, which is held until the event is stored or refused.
 pub(super) struct IncomingEvent {
     pub event: AgentEvent,
     pub memory: OwnedSemaphorePermit,
@@ -132,10 +132,6 @@ impl AgentHub {
                 } else {
                     continue;
                 };
-                if matches!(outcome, Err(NotStored::NoRoom(_))) {
-                    // Those before it may still be refused, and the earliest of them is the one to wait for.
-                    order.refuse_rest();
-                }
                 let is_last = matches!(outcome, Err(NotStored::Unavailable(_)));
                 if storing.send(StoringEvent { id, outcome, order: order.clone(), memory }).await.is_err() || is_last {
                     return;

@@ -2,7 +2,7 @@
 //! [`event_intake`](super::event_intake) stores the events, [`registration`](super::registration) publishes methods.
 //!
 //! Two queues decouple it from the reader, so that a reply never waits for the disk: one for events, one for the rest. Each
-//! is bounded in number and in bytes, and a full one stops the reader.
+//! is bounded in number and in bytes, and stops the reader while it is full.
 
 use super::{
     event_intake::{AgentEvent, ConfirmationStyle, IncomingEvent},
@@ -26,7 +26,7 @@ const MAX_EVENTS: usize = 512;
 /// Other messages of one agent that wait to be handled.
 const MAX_NOTICES: usize = 16;
 
-/// Bytes of the events of one agent that wait to be stored and confirmed, and of its other messages, in KiB. A larger message
+/// Bytes of the events of one agent that wait to be stored, and of its other messages, in KiB. A larger message
 /// waits until there is no other.
 const EVENTS_KIB: u32 = 8 << 10;
 const NOTICES_KIB: u32 = 1 << 10;
@@ -109,11 +109,12 @@ impl AgentHub {
         mut notices: mpsc::Receiver<IncomingNotice>,
     ) -> Option<Goodbye> {
         while let Some(IncomingNotice { message, memory }) = notices.recv().await {
+            // A registration may take long, and the messages behind it must not stop the reader meanwhile.
+            drop(memory);
             let (hub, link) = (self.clone(), link.clone());
             if tokio::spawn(async move { hub.handle_notice(&link, message).await }).await.is_err() {
                 return Some(Goodbye::Unavailable);
             }
-            drop(memory);
         }
         None
     }
@@ -183,7 +184,7 @@ mod tests {
         assert!(!push(event(), 1));
         assert!(push(ToServer::Unregister { generation: 1 }, 100), "events hold up no other messages");
         let first = receivers.events.try_recv().unwrap();
-        assert!(!push(event(), 1), "it is not confirmed yet");
+        assert!(!push(event(), 1), "it is not stored yet");
         drop(first);
         assert!(push(event(), 4 << 20) && push(event(), 3 << 20) && !push(event(), 2 << 20));
     }

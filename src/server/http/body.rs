@@ -13,6 +13,10 @@ use std::{error::Error, pin::Pin, time::Duration};
 /// Time for a body to arrive.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Bounds on what is read of a refused request's body, so that the caller reads the error instead of a reset connection.
+pub const REFUSED_BODY_BYTES: usize = 4 << 20;
+pub const REFUSED_BODY_TIME: Duration = Duration::from_secs(1);
+
 /// A request's body as it arrives, already limited in size.
 pub type BodyStream = Pin<Box<dyn Stream<Item = Result<Bytes, warp::Error>> + Send + Sync>>;
 
@@ -40,7 +44,25 @@ pub async fn read(
     memory: &BodyMemory,
     sender: BodySender,
 ) -> Result<Bytes, ApiError> {
-    tokio::time::timeout(READ_TIMEOUT, collect(body, limit, memory, sender)).await.unwrap_or(Err(ApiError::Timeout))
+    let read = tokio::time::timeout(READ_TIMEOUT, collect(body, limit, memory, sender)).await;
+    if let Ok(Err(ApiError::Overload { .. })) = read {
+        discard(body).await;
+    }
+    read.unwrap_or(Err(ApiError::Timeout))
+}
+
+/// Reads on after a refusal, within limits, so that the caller reads the error instead of a reset connection.
+async fn discard(body: &mut BodyStream) {
+    let mut bytes = 0;
+    let reading = async {
+        while let Some(Ok(chunk)) = body.next().await {
+            bytes += chunk.len();
+            if bytes > REFUSED_BODY_BYTES {
+                return;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(REFUSED_BODY_TIME, reading).await;
 }
 
 async fn collect(
@@ -59,7 +81,7 @@ async fn collect(
             Some(next) => next,
             None => {
                 if reservation.is_none() {
-                    reservation = Some(memory.reserve(sender, whole.len())?);
+                    reservation = Some(memory.reserve(sender, limit, whole.len())?);
                 }
                 body.next().await
             }

@@ -3,7 +3,8 @@
 use super::{
     Response, agent_socket,
     authorize::{Authorized, authorize},
-    body, console,
+    body::{self, REFUSED_BODY_BYTES, REFUSED_BODY_TIME},
+    console,
     cors::CorsOrigin,
     error::ApiError,
     idle::{IdleTimer, TrackedBody},
@@ -20,13 +21,9 @@ use hyper::{
     header::{CACHE_CONTROL, EXPECT, HeaderValue, X_CONTENT_TYPE_OPTIONS},
     service::Service,
 };
-use std::{convert::Infallible, net::SocketAddr, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{convert::Infallible, net::SocketAddr, panic::AssertUnwindSafe, sync::Arc};
 use tokio_util::sync::CancellationToken;
 use warp::Filter;
-
-/// Bounds on what is read of a refused request's body, so that the caller reads the error instead of a reset connection.
-const REFUSED_BODY_BYTES: usize = 4 << 20;
-const REFUSED_BODY_TIME: Duration = Duration::from_secs(1);
 
 /// State that the requests of one connection share.
 pub struct ConnectionContext<R> {

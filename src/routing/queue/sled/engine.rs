@@ -136,7 +136,7 @@ impl Engine for SledEngine {
         options: AcceptOptions,
     ) -> Result<Receipt, AcceptError> {
         let AcceptOptions { order, memory } = options;
-        self.0.store.check_room()?;
+        self.0.store.check_room().inspect_err(|_| order.iter().for_each(OrderedEmits::refuse_rest))?;
         let encoded = EventRow::encode_event(&event);
         let (state, after) = (self.0.clone(), self.0.clone());
         let stamped = event.clone();

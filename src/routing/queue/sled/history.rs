@@ -18,7 +18,7 @@ use crate::{
     model::{
         delivery::{Attempt, Delivery, DeliveryState},
         event::Event,
-        id::{SinkId, UserId},
+        id::{EventId, SinkId, UserId},
         timestamp::Timestamp,
     },
     platform::store::{Batch, Store, StoreError, keys, readable},
@@ -193,7 +193,8 @@ impl History {
                 break;
             }
             let Some(at) = event_position(&key?) else { continue };
-            position = Some(at);
+            // The event itself may be hidden from the caller.
+            position = Some(HistoryPosition { id: EventId::NIL, ..at });
             // Absent if it was deleted between the two reads.
             let Some(row) = undamaged(self.event(at))?.flatten() else { continue };
             let size = row.event.data.get().len();

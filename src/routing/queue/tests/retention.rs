@@ -1,6 +1,6 @@
 //! Retention: history that outgrows its limit, and a disk that is short of room.
 
-use super::{super::*, AttemptEnding, EngineFixture, event, user};
+use super::{super::*, AttemptEnding, DEAD_LETTERS, EngineFixture, event, user};
 use crate::{
     model::{
         event::Event,
@@ -8,7 +8,7 @@ use crate::{
         owner::Owner,
     },
     platform::{
-        audit::{Audit, AuditFilter},
+        audit::{Audit, AuditEntry, AuditFilter},
         store::{BlockSizes, LiveBytes, StoreRoom, StoreSizes},
     },
 };
@@ -256,4 +256,37 @@ async fn events_that_wait_for_a_global_sink_count_towards_no_user() {
     fixture.settle(0, AttemptEnding::Done).await;
     fixture.push_large(global | own).await;
     fixture.end().await;
+}
+
+#[tokio::test]
+async fn an_old_event_goes_once_nothing_holds_it_any_more() {
+    let retention = Retention { keep: Duration::ZERO, bytes: u64::MAX, dead_letter_bytes: u64::MAX };
+    let fixture = EngineFixture::new().await;
+    let prune = async || {
+        // Settlements before it are on disk.
+        fixture.store.write(|_| ()).await.unwrap();
+        fixture.engine.prune(retention).await.unwrap()
+    };
+    let settled = fixture.push(None, 0b001).await.event.id;
+    let discarded = fixture.push(None, 0b010).await.event.id;
+    let mut dead = Vec::new();
+    for _ in 0..DEAD_LETTERS {
+        dead.push(fixture.push(None, 0b100).await.event.id);
+        fixture.settle(2, AttemptEnding::Dead).await;
+    }
+    assert_eq!(prune().await, 0, "all are held");
+    assert_eq!(prune().await, 0);
+    fixture.settle(0, AttemptEnding::Done).await;
+    assert_eq!((prune().await, fixture.has(settled)), (1, false));
+    fixture.engine.discard_queue(fixture.sinks[1]).await.unwrap();
+    assert_eq!((prune().await, fixture.has(discarded)), (1, false));
+    // One more letter than there is room for pushes the oldest out.
+    fixture.push(None, 0b100).await;
+    fixture.settle(2, AttemptEnding::Dead).await;
+    assert_eq!((prune().await, fixture.has(dead[0])), (1, false));
+    let entry = AuditEntry::new(None, "event.redeliver", "s2");
+    fixture.engine.redeliver(fixture.sinks[2], DeadLetterFilter::All, entry).await.unwrap();
+    fixture.settle(2, AttemptEnding::Done).await;
+    assert_eq!((prune().await, fixture.has(dead[1])), (1, false));
+    fixture.store.close().await;
 }

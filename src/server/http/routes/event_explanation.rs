@@ -53,8 +53,18 @@ pub async fn explain(
         let is_managed = manages_sinks_of(caller, sink.owner);
         let shown = sink.filter.as_ref().filter(|_| is_managed).cloned();
         let explained = explain_sink(sink, &event, explain_filter(&shown, filters.get(&sink.id)));
-        // An emit tells of the sinks of others that get the event, and of no further ones.
-        (is_managed || explained.matches).then_some(explained)
+        // An emit tells the id and the name of sinks of others that get the event, and nothing else.
+        match (is_managed, explained.matches) {
+            (true, _) => Some(explained),
+            (false, true) => Some(ExplainedSink {
+                events: String::new(),
+                kind: String::new(),
+                active: true,
+                reason: "it gets the event".to_owned(),
+                ..explained
+            }),
+            (false, false) => None,
+        }
     });
     let sinks = explained.chain(methods).collect();
     Ok(Json(Explanation { event_type: kind.as_str().to_owned(), sinks }))

@@ -130,7 +130,9 @@ fn check_owner(caller: &Caller, space: &Space) -> Result<(), ApiError> {
 
 /// The user with this name or id. An id need not belong to an existing user.
 fn find_user(identity: &Identity, reference: &str) -> Option<UserId> {
-    reference.parse().ok().or_else(|| identity.user_named(reference).map(|user| user.id))
+    let id: Option<UserId> = reference.parse().ok();
+    let existing = id.filter(|id| identity.user(*id).is_some());
+    existing.or_else(|| identity.user_named(reference).map(|user| user.id)).or(id)
 }
 
 /// Limits the driver `process` to callers who manage spaces, even for their own: the server runs the agent as its own

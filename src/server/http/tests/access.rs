@@ -215,6 +215,15 @@ async fn an_explanation_tells_of_sinks_of_others_only_what_an_emit_tells() {
         let sink = json!({"name": name, "owner": "global", "events": events, "type": "script", "script": script});
         assert_eq!(server.post("/api/event-sinks", sink).await.status, 201);
     }
+    let explained = server.call(&ada, "POST", "/api/events/explain", Some(json!({"type": "a"}))).await.body;
+    let id = explained["sinks"][0]["sink_id"].clone();
+    assert_eq!(
+        explained["sinks"],
+        json!([{
+            "sink_id": id, "name": "watched", "owner": "global", "events": "", "type": "", "active": true,
+            "matches": true, "reason": "it gets the event",
+        }])
+    );
     let explain = async |token: &str| {
         let explained = server.call(token, "POST", "/api/events/explain", Some(json!({"type": "a"}))).await;
         let sinks = explained.body["sinks"].as_array().unwrap().clone();
