@@ -106,7 +106,9 @@ fn an_event_does_not_overtake_those_that_another_command_is_sending() {
     daemon.kill();
     success(&daemon.svc(&["event", "n", &payload(0), "--spool"]));
     daemon.restart();
-    let lock = std::fs::File::create(home(&daemon).join(".local/state/svc/events/send.lock")).unwrap();
+    let mut files = std::fs::read_dir(home(&daemon).join(".local/state/svc/events")).unwrap().map(|file| file.unwrap());
+    let lock = files.find(|file| file.file_name().to_str().unwrap().starts_with("send-")).unwrap();
+    let lock = std::fs::File::open(lock.path()).unwrap();
     lock.lock().unwrap();
     let refused = daemon.svc(&["event", "n", &payload(1)]);
     assert_eq!(refused.status.code(), Some(1));
