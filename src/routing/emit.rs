@@ -19,8 +19,8 @@ use crate::{
 };
 use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
-use std::{future::ready, sync::Arc, task::Poll};
-use tokio::sync::Semaphore;
+use std::{future::ready, pin::pin, sync::Arc, task::Poll};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The total payload of events that wait for their filters and the disk, in KiB. Further emits wait for a permit, so that a slow disk
 /// costs time and not memory.
@@ -148,20 +148,17 @@ impl Emitter {
         check_payload(&new.payload, self.max_payload)?;
         let kib = self.memory.of_payload(&new.payload);
         let mut routes = self.matching(&new, except);
-        let filtering = match routes.iter().any(|route| route.filtered) {
-            true => self.memory.filtering.acquire_many(new.user_id, kib).await,
-            false => None,
+        let is_filtered = routes.iter().any(|route| route.filtered);
+        let mut acquiring = pin!(self.memory.acquire(kib, Some(new.user_id).filter(|_| is_filtered)));
+        let (memory, filtering) = match futures_util::poll!(&mut acquiring) {
+            Poll::Ready(permits) => permits,
+            Poll::Pending => {
+                let permits = acquiring.await;
+                // Sinks may have changed meanwhile.
+                routes = self.matching(&new, except);
+                permits
+            }
         };
-        let free = self.memory.all.clone().try_acquire_many_owned(kib).ok();
-        let has_waited = filtering.is_some() || free.is_none();
-        let memory = match free {
-            Some(memory) => memory,
-            None => self.memory.all.clone().acquire_many_owned(kib).await.expect("the semaphore is never closed"),
-        };
-        if has_waited {
-            // Sinks may have changed meanwhile.
-            routes = self.matching(&new, except);
-        }
 
         let event = Arc::new(self.stamp(new));
         let targets = self.targets(&event, routes).await;
@@ -228,6 +225,20 @@ impl EmitMemory {
     fn new(kib: u32) -> Self {
         let (all, half) = (Arc::new(Semaphore::new(kib as usize)), kib as usize / 2);
         Self { kib, all, filtering: KeyedSemaphore::new(half, usize::MAX) }
+    }
+
+    /// Waits for the permit of an event, and before it for that of its user if filters run.
+    async fn acquire(
+        &self,
+        kib: u32,
+        filtered: Option<UserId>,
+    ) -> (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>) {
+        let filtering = match filtered {
+            Some(user) => self.filtering.acquire_many(user, kib).await,
+            None => None,
+        };
+        let all = self.all.clone().acquire_many_owned(kib).await.expect("the semaphore is never closed");
+        (all, filtering)
     }
 
     /// The memory of an event with this payload, in KiB.

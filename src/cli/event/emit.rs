@@ -106,7 +106,14 @@ enum Unsent {
     IsKept,
 }
 
-/// The output of `--json` for an event that was kept.
+/// The state of an event to which this command has no answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unanswered {
+    Kept,
+    SentByAnother,
+}
+
+/// The output of `--json` for such an event.
 #[derive(Serialize)]
 struct KeptView<'a> {
     event_id: EventId,
@@ -346,24 +353,30 @@ impl EmitEvent {
 
     /// Another command took the event along with its own.
     fn report_sent_by_another(&self, shell: &mut Shell<'_>, event: &KeptEvent) -> Result<(), Failure> {
-        let (event_type, reason) = (event.event_type(), "another command has sent it meanwhile");
-        match self.format() {
-            OutputFormat::Json => {
-                let view = KeptView { event_id: event.id, event_type: &event_type, kept: false, reason };
-                shell.out.json(&to_json(&view))
-            }
-            OutputFormat::Text => shell.out.line(&format!("{}  {event_type}  {reason}", event.id)),
-        }
+        self.report_unanswered(shell, event, Unanswered::SentByAnother, "another command has sent it meanwhile")
     }
 
     fn report_kept(&self, shell: &mut Shell<'_>, event: &KeptEvent, reason: &str) -> Result<(), Failure> {
-        let event_type = event.event_type();
+        self.report_unanswered(shell, event, Unanswered::Kept, reason)
+    }
+
+    /// Prints what became of an event to which this command has no answer.
+    fn report_unanswered(
+        &self,
+        shell: &mut Shell<'_>,
+        event: &KeptEvent,
+        state: Unanswered,
+        reason: &str,
+    ) -> Result<(), Failure> {
+        let (event_type, kept) = (event.event_type(), state == Unanswered::Kept);
         match self.format() {
             OutputFormat::Json => {
-                let view = KeptView { event_id: event.id, event_type: &event_type, kept: true, reason };
-                shell.out.json(&to_json(&view))
+                shell.out.json(&to_json(&KeptView { event_id: event.id, event_type: &event_type, kept, reason }))
             }
-            OutputFormat::Text => shell.out.line(&format!("{}  {event_type}  kept: {}", event.id, printable(reason))),
+            OutputFormat::Text => {
+                let kept = if kept { "kept: " } else { "" };
+                shell.out.line(&format!("{}  {event_type}  {kept}{}", event.id, printable(reason)))
+            }
         }
     }
 }

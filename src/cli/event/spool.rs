@@ -184,7 +184,7 @@ impl EventSpool {
             .and_then(|()| File::open(&self.directory)?.sync_all());
         written.map_err(|source| {
             // One that stayed would be sent although this command fails.
-            let _ = std::fs::remove_file(&draft).and(std::fs::remove_file(&path));
+            let (_, _) = (std::fs::remove_file(&draft), std::fs::remove_file(&path));
             self.failure(source)
         })?;
         Ok(path)

@@ -3,6 +3,12 @@
 use super::{FakeApi, list, run, run_with, sink};
 use serde_json::json;
 
+/// The words that create a sink with this description.
+fn create_described(description: &str) -> [&str; 10] {
+    let [name, events, url] = ["--name", "--events", "--url"];
+    ["sink", "create", name, "slack", events, "*", url, "https://x.example", "--description", description]
+}
+
 #[test]
 fn a_dash_is_stdin_only_where_a_payload_is_taken() {
     for words in [&["token", "create", "-"][..], &["backup", "verify", "-"], &["backup", "-"], &["sink", "show", "-"]] {
@@ -11,18 +17,7 @@ fn a_dash_is_stdin_only_where_a_payload_is_taken() {
         assert!(!ran.err.contains("@-") && ran.err.contains("`-`"), "{words:?}: {}", ran.err);
     }
     let fake = FakeApi::always(201, sink());
-    fake.run(&[
-        "sink",
-        "create",
-        "--name",
-        "slack",
-        "--events",
-        "*",
-        "--url",
-        "https://x.example",
-        "--description",
-        "-",
-    ]);
+    fake.run(&create_described("-"));
     assert_eq!(fake.seen()[0].json()["description"], "-");
 }
 
@@ -30,19 +25,7 @@ fn a_dash_is_stdin_only_where_a_payload_is_taken() {
 fn the_word_after_a_flag_that_takes_a_value_is_left_alone() {
     let fake = FakeApi::always(201, sink());
     for value in ["--foo=bar", "--help", "help", "-h"] {
-        let words = [
-            "sink",
-            "create",
-            "--name",
-            "slack",
-            "--events",
-            "*",
-            "--url",
-            "https://x.example",
-            "--description",
-            value,
-        ];
-        assert_eq!(fake.run(&words).code, 0, "{value}");
+        assert_eq!(fake.run(&create_described(value)).code, 0, "{value}");
         assert_eq!(fake.seen().last().unwrap().json()["description"], value);
     }
 }

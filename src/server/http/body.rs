@@ -13,9 +13,9 @@ use std::{error::Error, pin::Pin, time::Duration};
 /// Time for a body to arrive.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Bounds on what is read of a refused request's body, so that the caller reads the error instead of a reset connection.
-pub const REFUSED_BODY_BYTES: usize = 4 << 20;
-pub const REFUSED_BODY_TIME: Duration = Duration::from_secs(1);
+/// Bounds on what is read of a refused request's body.
+const REFUSED_BODY_BYTES: usize = 4 << 20;
+const REFUSED_BODY_TIME: Duration = Duration::from_secs(1);
 
 /// A request's body as it arrives, already limited in size.
 pub type BodyStream = Pin<Box<dyn Stream<Item = Result<Bytes, warp::Error>> + Send + Sync>>;
@@ -52,7 +52,7 @@ pub async fn read(
 }
 
 /// Reads on after a refusal, within limits, so that the caller reads the error instead of a reset connection.
-async fn discard(body: &mut BodyStream) {
+pub async fn discard<E>(mut body: impl Stream<Item = Result<Bytes, E>> + Unpin) {
     let mut bytes = 0;
     let reading = async {
         while let Some(Ok(chunk)) = body.next().await {

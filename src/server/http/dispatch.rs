@@ -3,8 +3,7 @@
 use super::{
     Response, agent_socket,
     authorize::{Authorized, authorize},
-    body::{self, REFUSED_BODY_BYTES, REFUSED_BODY_TIME},
-    console,
+    body, console,
     cors::CorsOrigin,
     error::ApiError,
     idle::{IdleTimer, TrackedBody},
@@ -124,11 +123,10 @@ fn handlers(
     })
 }
 
-/// Reads on after a refusal, within limits. A caller that waits for `100 Continue` gets none and sends no body.
+/// Reads on after a refusal. A caller that waits for `100 Continue` gets none and sends no body.
 async fn discard_body(request: Request<Incoming>) {
     if request.body().is_end_stream() || request.headers().contains_key(EXPECT) {
         return;
     }
-    let mut body = Limited::new(request.into_body(), REFUSED_BODY_BYTES);
-    let _ = tokio::time::timeout(REFUSED_BODY_TIME, async { while let Some(Ok(_)) = body.frame().await {} }).await;
+    body::discard(request.into_body().into_data_stream()).await;
 }
