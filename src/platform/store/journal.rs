@@ -23,6 +23,7 @@ use super::{
 };
 use std::{
     collections::{BTreeMap, HashMap},
+    fs::File,
     io,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
@@ -126,6 +127,14 @@ fn replay(database: &Path, tree: &BlockTree) -> io::Result<()> {
         return Ok(());
     }
     log::info!("the last writes before a crash are taken from the journal");
+    // The process may have been killed before it synced the last record. A power cut must not take it back once sled has a part.
+    for path in paths(database) {
+        match File::open(path) {
+            Ok(file) => file.sync_data()?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
     let changes = BTreeMap::from_iter(journal.changes());
     block_changes::apply(tree, changes.iter().map(|(key, value)| (*key, value.map(Value::from))), |_, _| ())
 }
@@ -189,7 +198,7 @@ fn paths(database: &Path) -> [PathBuf; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{fs::File, ops::Bound::Unbounded};
+    use std::ops::Bound::Unbounded;
 
     fn encoded(numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {
         let change = |number: u64| [(b"key".to_vec(), Some(number.to_be_bytes().to_vec()))].into();

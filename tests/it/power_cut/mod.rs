@@ -8,8 +8,10 @@ use disk::{Change, Unsynced};
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
+    os::unix::process::ExitStatusExt as _,
     path::{Path, PathBuf},
     process::Command,
+    sync::Barrier,
     thread,
 };
 
@@ -46,42 +48,61 @@ fn an_answered_emit_survives_a_power_cut_at_any_moment_of_start_and_load() {
 
 fn record() -> Recording {
     let files = tempfile::tempdir().unwrap();
-    let log = files.path().join("changes");
-    let mut daemon = Daemon::recorded(&compile_recorder(files.path()), &log);
+    let (log, end) = (files.path().join("changes"), files.path().join("end"));
+    let mut daemon = Daemon::recorded(&compile_recorder(files.path()), &log, &end);
     let directory = daemon.directory().to_owned();
     let mut answered = Vec::new();
-    // The kills make the later starts read the log, which is recorded too.
+    // The later starts find what the killed process had not synced, and are recorded too.
     for run in 0..RUNS {
         if run > 0 {
-            daemon.crash_and_restart();
+            daemon.restart();
         }
-        let daemon = &daemon;
+        let (server, all_emitted) = (&daemon, Barrier::new(EMITTERS));
         thread::scope(|scope| {
             let emits: Vec<_> = (0..EMITTERS)
                 .map(|n| {
-                    let log = &log;
-                    scope.spawn(move || emit(daemon, log, run * EMITTERS + n))
+                    let (log, end, all_emitted) = (&log, &end, &all_emitted);
+                    scope.spawn(move || {
+                        emit_until_killed(server, log, run * EMITTERS + n, || {
+                            if all_emitted.wait().is_leader() {
+                                std::fs::write(end, "").unwrap();
+                            }
+                        })
+                    })
                 })
                 .collect();
             emits.into_iter().for_each(|emit| answered.extend(emit.join().unwrap()));
         });
+        assert_eq!(daemon.ended().signal(), Some(libc::SIGKILL));
+        std::fs::remove_file(&end).unwrap();
     }
-    daemon.kill();
     let changes = disk::read_log(&std::fs::read(&log).unwrap());
     let writes_of_sled = writes_to(&changes, "db");
-    assert_eq!(answered.len(), RUNS * EMITTERS * EVENTS);
+    assert!(answered.len() >= RUNS * EMITTERS * EVENTS);
     assert!(changes.len() > 500 && writes_of_sled.len() > 5, "{} changes, {writes_of_sled:?}", changes.len());
     Recording { directory, changes, writes_of_sled, answered }
 }
 
-fn emit(daemon: &Daemon, log: &Path, emitter: usize) -> Vec<AnsweredEmit> {
-    let emits = (0..EVENTS).map(|n| {
-        // Some values are kept in pieces.
-        let payload = json!({"emitter": emitter, "n": n, "text": "x".repeat((n % 7) * 3000)});
-        let id = daemon.emit("load", &payload)["event_id"].as_str().unwrap().to_owned();
-        AnsweredEmit { log_length: std::fs::metadata(log).unwrap().len() as usize, id, payload }
-    });
-    emits.collect()
+/// Emits until no answer comes. `are_emitted` is called after [`EVENTS`] of them.
+fn emit_until_killed(daemon: &Daemon, log: &Path, emitter: usize, are_emitted: impl Fn()) -> Vec<AnsweredEmit> {
+    let mut answered = Vec::new();
+    let mut random = Random::new(emitter as u64 + 1);
+    loop {
+        let n = answered.len();
+        if n == EVENTS {
+            are_emitted();
+        }
+        // Some values are kept in pieces, and none can be compressed: sled is handed them in several writes.
+        let text: String = random.bytes(n % 7 * 3000).into_iter().map(|byte| char::from(b'#' + byte % 57)).collect();
+        let payload = json!({"emitter": emitter, "n": n, "text": text});
+        let event = json!({"type": "load", "payload": payload}).to_string();
+        let token = daemon.admin_token();
+        let sent = daemon.try_send("POST", "/api/events/emit", Some(&token), Some(event.into_bytes()));
+        let Ok(reply) = sent else { return answered };
+        assert_eq!(reply.status, 202, "{}", reply.text);
+        let id = reply.json()["event_id"].as_str().unwrap().to_owned();
+        answered.push(AnsweredEmit { log_length: std::fs::metadata(log).unwrap().len() as usize, id, payload });
+    }
 }
 
 /// The places of the writes to files of this name.

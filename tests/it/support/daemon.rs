@@ -87,13 +87,14 @@ impl Daemon {
         }
     }
 
-    /// A daemon whose changes of its data directory are recorded in `log` by this library.
-    pub fn recorded(library: &Path, log: &Path) -> Self {
+    /// A daemon whose changes of its data directory are recorded in `log` by this library. It is killed in the middle of them
+    /// once there is a file `end`.
+    pub fn recorded(library: &Path, log: &Path, end: &Path) -> Self {
         let directory = temp_dir();
         let data = std::fs::canonicalize(directory.path()).expect("it was just made").join("data");
-        let settings: Vec<(String, String)> = [("LD_PRELOAD", library), ("RECORD_DIR", &data), ("RECORD_LOG", log)]
-            .map(|(name, path)| (name.to_owned(), path.display().to_string()))
-            .to_vec();
+        let variables = [("LD_PRELOAD", library), ("RECORD_DIR", &data), ("RECORD_LOG", log), ("RECORD_END", end)];
+        let settings: Vec<(String, String)> =
+            variables.map(|(name, path)| (name.to_owned(), path.display().to_string())).to_vec();
         let (child, url) = launch(&data, &settings, &free_address());
         Self { directory, data, settings, child, url }
     }
