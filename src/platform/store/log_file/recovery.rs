@@ -2,11 +2,11 @@
 //! something that it had written.
 //!
 //! sled reads the segments in the order of their numbers. It finds the end of the log first: the first place in the newest
-//! segments at which no message can be read. Messages behind that place were never confirmed as written, unless there is
-//! proof: the store flushes each batch before it begins the next one, so two openings of batches behind the end show that
-//! the end was on disk once. A caller who has other proof says so ([`LogEnd::LastReadable`]). Before the end, sled takes an unreadable place for the rest of a segment that was freed and is
-//! being written anew. That is true only if messages of a newer segment follow in the same slot. A power cut may have torn
-//! all of them; then traces of the write must be there, and no page may consist of anything else in the slot.
+//! segments at which no message can be read. It writes several messages at a time, in any order, so that whole ones behind
+//! that place are no proof that it was on disk once. A caller who has a proof says so ([`LogEnd::LastReadable`]). Before the
+//! end, sled takes an unreadable place for the rest of a segment that was freed and is being written anew. That is true only
+//! if messages of a newer segment follow in the same slot. A power cut may have torn all of them; then traces of the write
+//! must be there, and no page may consist of anything else in the slot.
 
 use super::{
     damage::Damages,
@@ -30,7 +30,7 @@ const NEW_PAGES: u64 = 4096;
 /// The place up to which the messages of the log count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LogEnd {
-    /// The first place that cannot be read, as for sled, unless the log itself proves that more was on disk.
+    /// The first place that cannot be read, as for sled.
     FirstUnreadable,
     /// The last message that can be read. The caller knows that the log was on disk beyond the first unreadable place.
     LastReadable,
@@ -63,8 +63,6 @@ struct Recovery<'a> {
     headerless: BTreeMap<u64, Vec<Stray>>,
     /// Messages behind the end.
     late: Vec<Stray>,
-    /// Openings of batches at or behind the place where sled stops.
-    openings: BTreeSet<u64>,
     /// Pages that were changed before anything was known of them.
     unknown: HashSet<u64>,
     /// Unreadable places before the end, each with true if a torn write explains it.
@@ -91,7 +89,6 @@ pub(super) fn recover(
         cut: None,
         headerless: BTreeMap::new(),
         late: Vec::new(),
-        openings: BTreeSet::new(),
         unknown: HashSet::new(),
         gaps: Vec::new(),
     };
@@ -190,7 +187,7 @@ impl Recovery<'_> {
         );
         for stray in strays {
             if stray.lsn >= self.end {
-                self.note_late(stray);
+                self.late.push(stray);
             } else {
                 self.headerless.entry(stray.lsn / SEGMENT * SEGMENT).or_default().push(stray);
             }
@@ -232,7 +229,7 @@ impl Recovery<'_> {
                 self.cut = Some(lsn);
             }
             if lsn >= self.end || self.cut.is_some() {
-                self.late(stray(slot, at, message));
+                self.late.extend(stray(slot, at, message));
             } else {
                 let found = PageRef { lsn, offset: slot * SEGMENT + at as u64, hidden: false };
                 self.apply(message.kind, message.pid, found);
@@ -260,7 +257,7 @@ impl Recovery<'_> {
         }
         for stray in rest {
             if stray.lsn >= end {
-                self.note_late(stray);
+                self.late.push(stray);
             } else if stray.lsn / SEGMENT == segment {
                 let found = PageRef { lsn: stray.lsn, offset: stray.offset, hidden: true };
                 self.apply(stray.kind, stray.pid, found);
@@ -281,19 +278,6 @@ impl Recovery<'_> {
         }
     }
 
-    fn late(&mut self, stray: Option<Stray>) {
-        if let Some(stray) = stray {
-            self.note_late(stray);
-        }
-    }
-
-    fn note_late(&mut self, stray: Stray) {
-        if stray.kind == MessageKind::Batch {
-            self.openings.insert(stray.lsn);
-        }
-        self.late.push(stray);
-    }
-
     /// Tells freed segments that are being written anew from damage.
     fn judge_gaps(&mut self) {
         if self.gaps.is_empty() {
@@ -309,10 +293,9 @@ impl Recovery<'_> {
         }
     }
 
-    /// Tells an end that was never on disk from one that was, and takes the messages behind the latter.
+    /// Takes the messages behind the end too if they count.
     fn judge_end(&mut self) {
-        let is_proven = self.openings.len() >= 2 || self.log_end == LogEnd::LastReadable && !self.late.is_empty();
-        if !is_proven {
+        if self.log_end == LogEnd::FirstUnreadable || self.late.is_empty() {
             return;
         }
         let end = self.cut.unwrap_or(self.end);

@@ -398,16 +398,18 @@ fn a_torn_write_is_no_damage_over_a_freed_segment_and_damage_over_one_in_use() {
             file.write_all_at(&sector, slot * SEGMENT + 512).unwrap();
             file.write_all_at(&[9; 512], slot * SEGMENT + 4096).unwrap();
             let (log, found) = read(&torn);
+            // Groups that are gone at the end show in the number of the last one, which is noted elsewhere.
+            let is_younger = number(&found) < number(&rows) && found == rows_after(21, number(&found));
             if used.contains(&slot) {
                 in_use += 1;
-                assert_ne!(log.damages(), []);
+                assert!(is_younger || !log.damages().is_empty());
             } else if opened_by_sled(&torn) == Some(digest(&rows)) {
                 freed += 1;
                 assert_eq!(log.damages(), []);
                 assert!(found == rows);
             } else {
                 // It holds nothing, and sled does not find what follows it in the log.
-                assert_ne!(log.damages(), []);
+                assert!(is_younger || !log.damages().is_empty());
             }
         }
     });
