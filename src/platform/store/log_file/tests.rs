@@ -416,10 +416,11 @@ fn a_torn_write_is_no_damage_over_a_freed_segment_and_damage_over_one_in_use() {
     assert!(freed > 0 && in_use > 0, "{freed} segments were freed and {in_use} in use");
 }
 
-/// Makes a database of one segment: some groups, an opening of it anew if `reopened`, and more groups.
-fn one_segment(path: &Path, seed: u64, reopened: bool) -> RowMap {
+/// Makes a database of one segment: some groups, an opening of it anew if `reopened`, and more groups. Returns the rows after each group.
+fn one_segment(path: &Path, seed: u64, reopened: bool) -> Vec<RowMap> {
     let mut dice = Dice::new(seed);
     let mut rows = RowMap::new();
+    let mut after_groups = Vec::new();
     let mut tree = open_sled(path);
     for group in 1..=4_u64 {
         let mut batch = sled::Batch::default();
@@ -434,6 +435,7 @@ fn one_segment(path: &Path, seed: u64, reopened: bool) -> RowMap {
         rows.insert(NUMBER.to_vec(), number);
         tree.apply_batch(batch).unwrap();
         tree.flush().unwrap();
+        after_groups.push(rows.clone());
         if group == 2 && reopened {
             drop(tree);
             tree = open_sled(path);
@@ -441,7 +443,7 @@ fn one_segment(path: &Path, seed: u64, reopened: bool) -> RowMap {
     }
     drop(tree);
     drop(open_file_lock(path));
-    rows
+    after_groups
 }
 
 /// Waits for sled's threads, which end a moment after its handle.
@@ -474,21 +476,45 @@ fn messages(path: &Path) -> Vec<(usize, usize, usize)> {
     found
 }
 
+fn copy_with_changed_byte(path: &Path, copied: &Path, at: u64) {
+    copy(path, copied);
+    let file = File::options().read(true).write(true).open(copied.join("db")).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 0x10], at).unwrap();
+}
+
+/// sled writes parts of its log at the same time, so that a kill may leave a later one without an earlier one.
+#[test]
+fn groups_behind_the_first_unreadable_place_are_left_out_and_are_no_damage() {
+    let directory = TempDir::new().unwrap();
+    let (path, copied) = (directory.path().join("whole"), directory.path().join("copy"));
+    let after_groups = one_segment(&path, 33, false);
+    let mut numbers = BTreeSet::new();
+    for (at, length, _) in messages(&path) {
+        copy_with_changed_byte(&path, &copied, (at + length / 2) as u64);
+        let (log, rows) = read(&copied);
+        assert_eq!(log.damages(), [], "byte {at}");
+        let group = number(&rows);
+        assert!(group == 0 || rows == after_groups[group as usize - 1], "byte {at}: group {group}");
+        numbers.insert(group);
+    }
+    assert_eq!(numbers, (0..4).collect());
+    let (_, rows) = read(&copied);
+    assert_eq!(opened_by_sled(&copied), Some(digest(&rows)));
+}
+
 #[test]
 fn a_damaged_message_of_the_last_segment_costs_no_row_that_another_message_has() {
     for (seed, reopened) in [(31, false), (32, true)] {
         let directory = TempDir::new().unwrap();
         let (path, copied) = (directory.path().join("whole"), directory.path().join("copy"));
-        let original = one_segment(&path, seed, reopened);
+        let original = one_segment(&path, seed, reopened).pop().unwrap();
         let messages = messages(&path);
         assert!(messages.len() > 100 && fs::metadata(path.join("db")).unwrap().len() <= SEGMENT);
         for (at, length, rows_of_message) in messages {
-            copy(&path, &copied);
-            let file = File::options().read(true).write(true).open(copied.join("db")).unwrap();
-            let mut byte = [0];
             let middle = (at + length / 2) as u64;
-            file.read_exact_at(&mut byte, middle).unwrap();
-            file.write_all_at(&[byte[0] ^ 0x10], middle).unwrap();
+            copy_with_changed_byte(&path, &copied, middle);
             let log = LogFile::read_past_damage(&copied).unwrap();
             let mut rows = RowMap::new();
             log.rows(|key, value| assert_eq!(rows.insert(key.to_vec(), value.to_vec()), None)).unwrap();
