@@ -196,10 +196,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_over_the_bound_waits_until_another_closes() {
-        let mut served = serve(1, Duration::ZERO).await;
+        let (mut served, mut other) = (serve(1, Duration::ZERO).await, serve(1, Duration::ZERO).await);
         let first = TcpStream::connect(served.address).await.unwrap();
         served.admitted.recv().await.unwrap();
         let _second = TcpStream::connect(served.address).await.unwrap();
+        // A loop with room has admitted a later connection, so that this one has had its chance too.
+        let _later = TcpStream::connect(other.address).await.unwrap();
+        other.admitted.recv().await.unwrap();
+        tokio::task::yield_now().await;
         assert!(served.admitted.try_recv().is_err());
         drop(first);
         served.admitted.recv().await.unwrap();

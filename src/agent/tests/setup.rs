@@ -484,9 +484,12 @@ async fn a_startup_script_waits_for_its_libraries() {
     let settings = AgentSettings { directory: scratch.path().to_owned(), ..settings(&scratch, &[&server]) };
     file(&scratch, "unused", "");
     let agent = RunningAgent::start(settings).await;
-    let script = lua(&format!("print(require('acme'))\n{}server:register()", lua_echo("echo")));
+    let script = lua(&format!("fs.append('ran', '')\nprint(require('acme'))\n{}server:register()", lua_echo("echo")));
     let mut linked = server.welcome_to_run("set-up", &script).await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    // A script that waits for nothing is begun later and has ended, so that the other has had its chance.
+    let later = register(&agent, &scratch, "later.lua", "error('it ran')").await;
+    assert!(message(&later).contains("it ran"), "{later:?}");
+    assert!(!scratch.path().join("ran").exists());
     linked.send(ToAgent::Libraries(vec![library("acme", Language::Lua, "return 'there'")])).await;
     assert_eq!(linked.expect_register().await.1, ["echo"]);
     agent.stop(linked).await;

@@ -189,6 +189,12 @@ impl<T: CollectionRecord> Collection<T> {
     pub fn store(&self) -> &Store {
         &self.0.store
     }
+
+    /// Returns true if a change waits until the readers of the index have left. No later change gets ahead of it.
+    #[cfg(test)]
+    pub(super) fn has_waiting_writer(&self) -> bool {
+        self.0.index.is_locked_exclusive()
+    }
 }
 
 impl<T: CollectionRecord> CollectionState<T> {

@@ -12,7 +12,7 @@ use std::{
         atomic::{AtomicU32, Ordering},
         mpsc,
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -268,11 +268,16 @@ async fn a_name_that_is_committed_soon_cannot_be_taken_before_it_is_in_memory() 
         begun.recv().unwrap();
         tokio::runtime::Handle::current().block_on(other.create(note(1, "b"), |_| ()))
     });
-    // The former key is read between the reservation of the name and the change in memory. Meanwhile another thread has
-    // the time to ask for the name.
+    // The former key is read between the reservation of the name and the change in memory. By then another thread asks
+    // for the name, and is the first to get the lock.
+    let asked = notes.clone();
     ON_KEY.set(Some(Box::new(move || {
         begin.send(()).unwrap();
-        std::thread::sleep(Duration::from_millis(100));
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !asked.has_waiting_writer() {
+            assert!(Instant::now() < deadline, "nobody asks for the name");
+            std::thread::yield_now();
+        }
     })));
     let renamed = Note { name: "b".to_owned(), ..Note::clone(&first) };
     notes.commit_soon(Changes::new().put(renamed, Precondition::Present)).await.unwrap();
@@ -340,11 +345,10 @@ async fn a_change_whose_caller_goes_away_is_made_and_reported_to_listeners() {
     let mut create = Box::pin(notes.create(record.clone(), |batch| batch.put(b"za", b"1")));
     assert!(futures_util::poll!(&mut create).is_pending());
     drop(create);
-    for _ in 0..500 {
-        if !received.lock().is_empty() {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while received.lock().is_empty() {
+        assert!(Instant::now() < deadline, "no listener is called");
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
     assert_eq!(*received.lock(), ["+a"]);
     assert_eq!(notes.get(record.id).as_deref(), Some(&record));

@@ -279,21 +279,30 @@ impl SpaceAgent for FakeAgent {
 
 /// Modules by name, the same for every owner.
 #[derive(Default)]
-pub struct FakeModules(Mutex<HashMap<String, (Program, ProgramText)>>);
+pub struct FakeModules {
+    by_name: Mutex<HashMap<String, (Program, ProgramText)>>,
+    required: Notify,
+}
 
 impl FakeModules {
     pub fn put(&self, name: &str, source: &str) {
         let library = (Program::library(name, source).unwrap(), ProgramText::library(name, source));
-        self.0.lock().insert(name.to_owned(), library);
+        self.by_name.lock().insert(name.to_owned(), library);
+    }
+
+    /// Returns once a worker has asked for a module.
+    pub async fn required(&self) {
+        self.required.notified().await;
     }
 }
 
 impl LibraryTexts for FakeModules {
     fn find(&self, _: Owner, name: &str) -> Option<ProgramText> {
+        self.required.notify_one();
         if name == "broken" {
             return Some(ProgramText::library(name, "x ="));
         }
-        self.0.lock().get(name).map(|(_, text)| text.clone())
+        self.by_name.lock().get(name).map(|(_, text)| text.clone())
     }
 }
 
@@ -302,7 +311,7 @@ impl ModuleSource for FakeModules {
         if name == "broken" {
             return Err("its file cannot be read".to_owned());
         }
-        Ok(self.0.lock().get(name).map(|(program, _)| program.clone()))
+        Ok(self.by_name.lock().get(name).map(|(program, _)| program.clone()))
     }
 }
 

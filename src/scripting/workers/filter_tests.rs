@@ -2,10 +2,11 @@
 
 use super::ProgramText;
 use crate::{
-    model::{event::Event, id::UserId, owner::Owner},
+    model::{event::Event, id::UserId, owner::Owner, units::Span},
+    platform::config::ScriptConfig,
     scripting::lua::{
         FilterVerdict,
-        test_support::{TestRuntime, event},
+        test_support::{TestRuntime, event, input, lua},
     },
 };
 use serde_json::value::RawValue;
@@ -173,11 +174,15 @@ async fn a_filter_that_hangs_costs_its_owner_one_wait_and_others_none_and_is_qua
 
 #[tokio::test]
 async fn a_slow_template_of_the_same_owner_does_not_hold_up_its_filters() {
-    let (host, event) = (TestRuntime::new(), Arc::new(event()));
-    let owner = user();
-    let (workers, slow) = (host.workers.clone(), ProgramText::script("script", "while true do end"));
-    let input = crate::scripting::lua::test_support::input((*event).clone());
-    let busy = tokio::spawn(async move { workers.run_script(&slow, owner, input).await });
+    let ten_minutes = Span(Duration::from_secs(600));
+    let limits = ScriptConfig { wall: ten_minutes, cpu: ten_minutes, ..ScriptConfig::default() };
+    let (host, event, owner) = (TestRuntime::with(limits), Arc::new(event()), user());
+    host.modules.put("begun", "return true");
+    let slow = lua("require 'begun'\nwhile true do end");
+    let (workers, input) = (host.workers.clone(), input((*event).clone()));
+    let rendering = tokio::spawn(async move { workers.render(&slow, owner, input).await });
+    host.modules.required().await;
     assert_eq!(run(&host, owner, &event, &["event.data.ok"]).await, [FilterVerdict::Match]);
-    busy.abort();
+    assert!(!rendering.is_finished(), "the template runs all the while");
+    rendering.abort();
 }
