@@ -293,11 +293,12 @@ mod tests {
         let fixture = CheckerFixture::new();
         let file = fixture.directory.path().join("pid");
         let script = format!("sleep 1000 & echo $! > {0}.new; mv {0}.new {0}; wait", file.display());
-        let (mut detail, mut started) = (String::new(), false);
+        let mut detail = String::new();
         // On a slow machine it may not start its child in time.
-        while !started {
-            detail = fixture.detail(shell(&script, "500ms")).await.unwrap();
-            started = file.exists();
+        for _ in 0..60 {
+            if !file.exists() {
+                detail = fixture.detail(shell(&script, "500ms")).await.unwrap();
+            }
         }
         assert_eq!(detail, "it took longer than 500ms");
         let child: i32 = std::fs::read_to_string(&file).unwrap().trim().parse().unwrap();

@@ -108,7 +108,12 @@ mod tests {
             test_support::{files, noise},
         },
     };
-    use std::{collections::BTreeMap, fs::File, sync::Arc};
+    use std::{
+        collections::BTreeMap,
+        fs::File,
+        sync::Arc,
+        time::{Duration, Instant},
+    };
     use tempfile::TempDir;
 
     type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -141,11 +146,7 @@ mod tests {
             .unwrap();
         store.close().await;
         drop(store);
-        // sled's threads end a moment after its handle.
-        let database = File::open(directory.path().join("sled/db")).unwrap();
-        while database.try_lock().is_err() {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
+        wait_until_unlocked(&File::open(directory.path().join("sled/db")).unwrap());
         std::fs::write(directory.path().join("admin.token"), "svc_token\n").unwrap();
         (directory, rows)
     }
@@ -204,9 +205,15 @@ mod tests {
         let database = File::open(store.directory().join("sled/db")).unwrap();
         store.close().await;
         drop(store);
-        // sled's threads end a moment after its handle.
+        wait_until_unlocked(&database);
+    }
+
+    /// Waits for sled's threads, which end a moment after its handle.
+    fn wait_until_unlocked(database: &File) {
+        let deadline = Instant::now() + Duration::from_secs(60);
         while database.try_lock().is_err() {
-            std::thread::sleep(std::time::Duration::from_millis(1));
+            assert!(Instant::now() < deadline, "the database is still open");
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 

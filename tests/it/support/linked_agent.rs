@@ -1,17 +1,22 @@
 //! An agent that is nothing but its end of the link.
 
-use super::Daemon;
+use super::{Daemon, TEST_TIMEOUT};
+use std::net::TcpStream;
 use svc::model::agent_protocol::{self, Hello, PROTOCOL, ToAgent, ToServer, Welcome};
-use tokio_tungstenite::tungstenite::{self, Message, client::IntoClientRequest as _};
+use tokio_tungstenite::tungstenite::{
+    self, Message, WebSocket, client::IntoClientRequest as _, stream::MaybeTlsStream,
+};
 
 /// The agent's end of a link, without an agent.
-pub struct LinkedAgent(tungstenite::WebSocket<tungstenite::stream::MaybeTlsStream<std::net::TcpStream>>);
+pub struct LinkedAgent(WebSocket<MaybeTlsStream<TcpStream>>);
 
 impl LinkedAgent {
     pub fn new(daemon: &Daemon, token: &str) -> (Self, Welcome) {
         let mut request = format!("{}/api/agent", daemon.url.replace("http", "ws")).into_client_request().unwrap();
         request.headers_mut().insert("Authorization", format!("Bearer {token}").parse().unwrap());
         let (socket, _) = tungstenite::connect(request).unwrap();
+        let MaybeTlsStream::Plain(stream) = socket.get_ref() else { panic!("the server has no TLS") };
+        stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
         let mut agent = Self(socket);
         agent.send(&ToServer::Hello(Hello {
             protocol: PROTOCOL,
@@ -30,7 +35,7 @@ impl LinkedAgent {
         self.0.send(Message::binary(agent_protocol::encode(message))).unwrap();
     }
 
-    /// The next message of the server.
+    /// The next message of the server, which must come within [`TEST_TIMEOUT`].
     pub fn next(&mut self) -> ToAgent {
         loop {
             let message = self.0.read().unwrap();
