@@ -8,7 +8,7 @@
 //! - [`accept`], [`outbox`], [`lines`], [`percent`], [`process_group`]: connections, paths and child processes
 //! - [`memory`]: the allocator, and how memory goes back to the system
 //! - [`backoff`], [`keyed_budget`], [`keyed_limit`], [`keyed_mutex`], [`keyed_semaphore`], [`owner_pool`],
-//!   [`run_to_completion`], [`runtime_load`]: waiting and concurrency
+//!   [`run_to_completion`], [`runtime_load`], [`token_bucket`]: waiting, rates and concurrency
 
 pub mod accept;
 pub mod archive;
@@ -37,4 +37,5 @@ pub mod secret_keys;
 pub mod spelling;
 pub mod store;
 pub mod tls;
+pub mod token_bucket;
 pub mod value_reader;

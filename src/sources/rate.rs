@@ -1,16 +1,12 @@
 //! The rate limit of a source: a bucket that holds one second's requests and is refilled all the time.
 
+use crate::platform::token_bucket::TokenBucket;
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
 #[derive(Default)]
 pub struct RateLimit {
-    bucket: Mutex<Option<Bucket>>,
-}
-
-struct Bucket {
-    left: f64,
-    filled_at: Instant,
+    bucket: Mutex<Option<TokenBucket>>,
 }
 
 impl RateLimit {
@@ -20,16 +16,13 @@ impl RateLimit {
     ///
     /// Fails with the time after which the next request would be taken.
     pub fn take(&self, rate: u32, now: Instant) -> Result<(), Duration> {
-        let rate = f64::from(rate);
         let mut bucket = self.bucket.lock();
-        let bucket = bucket.get_or_insert(Bucket { left: rate, filled_at: now });
-        let passed = now.saturating_duration_since(bucket.filled_at).as_secs_f64();
-        bucket.left = (bucket.left + passed * rate).min(rate);
-        bucket.filled_at = now;
-        if bucket.left < 1.0 {
-            return Err(Duration::from_secs_f64((1.0 - bucket.left) / rate));
+        let bucket = bucket.get_or_insert_with(|| TokenBucket::with(rate, now));
+        let left = bucket.refill(rate, now);
+        if left < 1.0 {
+            return Err(Duration::from_secs_f64((1.0 - left) / f64::from(rate)));
         }
-        bucket.left -= 1.0;
+        bucket.spend(1);
         Ok(())
     }
 }

@@ -6,6 +6,7 @@
 use super::Deliverer;
 use crate::{
     model::id::{ReplayId, SinkId},
+    platform::token_bucket::TokenBucket,
     routing::queue::RunningReplay,
 };
 use std::{
@@ -24,13 +25,7 @@ type FailedSteps = HashMap<ReplayId, Instant>;
 
 /// The events that jobs with a rate may still queue.
 #[derive(Default)]
-struct ReplayRates(HashMap<ReplayId, RateBudget>);
-
-struct RateBudget {
-    since: Instant,
-    /// Events that may be queued now. Parts of one accumulate.
-    events: f64,
-}
+struct ReplayRates(HashMap<ReplayId, TokenBucket>);
 
 impl Deliverer {
     /// Makes steps of the jobs, until shutdown.
@@ -95,16 +90,13 @@ impl Deliverer {
 impl ReplayRates {
     /// Returns the number of events that a job may queue now. After a pause it is that of a second at most.
     fn allowed(&mut self, job: &RunningReplay, now: Instant) -> usize {
-        let Some(rate) = job.rate.map(f64::from) else { return usize::MAX };
-        let budget = self.0.entry(job.id).or_insert(RateBudget { since: now, events: 1.0 });
-        let earned = now.duration_since(budget.since).as_secs_f64() * rate;
-        (budget.since, budget.events) = (now, (budget.events + earned).min(rate));
-        budget.events as usize
+        let Some(rate) = job.rate else { return usize::MAX };
+        self.0.entry(job.id).or_insert_with(|| TokenBucket::with(1, now)).refill(rate, now) as usize
     }
 
     fn spend(&mut self, job: ReplayId, events: usize) {
-        if let Some(budget) = self.0.get_mut(&job) {
-            budget.events -= events as f64;
+        if let Some(bucket) = self.0.get_mut(&job) {
+            bucket.spend(events);
         }
     }
 }
