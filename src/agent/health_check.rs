@@ -15,6 +15,7 @@ use crate::{
         config::{self, Span},
         egress::{Egress, OutboundRequest, Resend, Tls},
         kv::Kv,
+        one_line::one_line,
         process_group::describe_exit,
     },
     scripting::lua::{CheckVerdict, CheckedSpace, HostServices, MethodCaller, NoModules, Program, Runtime},
@@ -93,7 +94,7 @@ impl HealthChecker {
         let failure = probed.unwrap_or_else(|_| Err(format!("it took longer than {}", Span(limit)))).err();
         CheckResult {
             ok: failure.is_none(),
-            detail: failure.map(|detail| one_line(&detail)),
+            detail: failure.map(|detail| one_line(&detail, MAX_DETAIL)),
             checked_at: Timestamp::now(),
         }
     }
@@ -181,12 +182,6 @@ async fn beginning_of(mut stream: ChildStderr) -> Vec<u8> {
     let _ = (&mut stream).take(MAX_DETAIL as u64).read_to_end(&mut kept).await;
     let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
     kept
-}
-
-/// A detail as one bounded line.
-fn one_line(text: &str) -> String {
-    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    text[..text.floor_char_boundary(MAX_DETAIL)].to_owned()
 }
 
 #[cfg(test)]

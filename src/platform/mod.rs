@@ -6,6 +6,7 @@
 //!   [`value_reader`]: secrets from files and variables
 //! - [`egress`]: outgoing HTTP under the egress policy
 //! - [`accept`], [`outbox`], [`lines`], [`percent`], [`process_group`]: connections, paths and child processes
+//! - [`one_line`], [`spelling`]: text that people wrote
 //! - [`memory`]: the allocator, and how memory goes back to the system
 //! - [`backoff`], [`keyed_budget`], [`keyed_limit`], [`keyed_mutex`], [`keyed_semaphore`], [`owner_pool`],
 //!   [`run_to_completion`], [`runtime_load`], [`token_bucket`]: waiting, rates and concurrency
@@ -27,6 +28,7 @@ pub mod lines;
 pub mod logging;
 pub mod memory;
 pub mod metrics;
+pub mod one_line;
 pub mod outbox;
 pub mod owner_pool;
 pub mod percent;

@@ -18,6 +18,7 @@ use crate::{
         owner::Owner,
         sink_spec::SinkKind,
     },
+    platform::one_line::one_line,
     scripting::{lua::EventInput, workers::LuaWorkers},
 };
 use serde_json::value::RawValue;
@@ -160,17 +161,13 @@ async fn call(
         Ok(jsonrpc::RpcResponse::Result(value)) => {
             Ok(CompletedAttempt { response: Some(beginning(value.get())), ..CompletedAttempt::delivered() })
         }
-        Ok(error @ jsonrpc::RpcResponse::Error(_)) => Ok(CompletedAttempt::failed(one_line(&error.to_string()))),
+        Ok(error @ jsonrpc::RpcResponse::Error(_)) => Ok(CompletedAttempt::failed(one_line(&error.to_string(), KEPT_RESPONSE))),
         // A broken connection is not the method's fault; the event is attempted again once the agent is back.
         Err(error) if methods.presence(subscription.space, &subscription.method) == Presence::Away => {
             Err(Postponed(error))
         }
-        Err(error) => Ok(CompletedAttempt::failed(one_line(&error))),
+        Err(error) => Ok(CompletedAttempt::failed(one_line(&error, KEPT_RESPONSE))),
     }
-}
-
-fn one_line(text: &str) -> String {
-    beginning(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 fn beginning(text: &str) -> String {
