@@ -3,11 +3,7 @@
 use super::sink_failures::{ReportedSinks, SinkFailures};
 use crate::{
     model::id::SinkId,
-    platform::store::StoreError,
-    routing::{
-        emit::{EmitError, Emitter},
-        queue::AcceptError,
-    },
+    routing::emit::{EmitError, EmitRetry, Emitter},
 };
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -55,18 +51,15 @@ pub async fn report_sinks(
 }
 
 /// Emits the reports of one sink. Fails if some have to be emitted later.
-async fn emit_all(failures: &SinkFailures, emitter: &Emitter, sink: SinkId) -> Result<(), AcceptError> {
+async fn emit_all(failures: &SinkFailures, emitter: &Emitter, sink: SinkId) -> Result<(), EmitError> {
     while let Some(report) = failures.next_report(sink) {
-        match emitter.emit_about(sink, report.new_event()).await {
-            Ok(_) => {}
-            Err(EmitError::Accept(
-                error @ (AcceptError::Store(StoreError::DiskFull | StoreError::Unreadable(_))
-                | AcceptError::UndeliveredFull { .. }),
-            )) => return Err(error),
-            // The next start emits it.
-            Err(EmitError::Accept(AcceptError::Store(StoreError::Stopped(_) | StoreError::Closing))) => return Ok(()),
-            // A later attempt would fail too.
-            Err(error) => log::error!("{} of sink {sink} cannot be emitted: {error}", report.kind),
+        if let Err(error) = emitter.emit_about(sink, report.new_event()).await {
+            match error.retry() {
+                EmitRetry::WhenRoom | EmitRetry::WhenReadable => return Err(error),
+                // The next start emits it.
+                EmitRetry::AfterRestart => return Ok(()),
+                EmitRetry::Never => log::error!("{} of sink {sink} cannot be emitted: {error}", report.kind),
+            }
         }
         failures.emitted(sink, &report);
     }

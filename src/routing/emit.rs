@@ -10,7 +10,7 @@ use crate::{
         json_text,
         timestamp::Timestamp,
     },
-    platform::keyed_semaphore::KeyedSemaphore,
+    platform::{keyed_semaphore::KeyedSemaphore, store::StoreError},
     routing::{
         matcher::Routes,
         queue::{AcceptError, AcceptOptions, Engine, OrderedEmits, Receipt, RouteTarget},
@@ -85,6 +85,38 @@ pub enum EmitError {
     PayloadTooDeep,
     #[error(transparent)]
     Accept(#[from] AcceptError),
+}
+
+/// The time from which an event that was not accepted may be emitted again, with the same id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EmitRetry {
+    /// Once the disk, or what the sinks of its user may hold, has room.
+    WhenRoom,
+    /// Once the store can be read again.
+    WhenReadable,
+    /// After the next start: the store takes no more writes.
+    AfterRestart,
+    /// Never: the event breaks a rule, or one of its id is stored already and damaged.
+    Never,
+}
+
+impl EmitError {
+    /// The decision between another attempt and none, for every sender that keeps its events until they are stored.
+    pub fn retry(&self) -> EmitRetry {
+        match self {
+            Self::Accept(AcceptError::UndeliveredFull { .. } | AcceptError::Store(StoreError::DiskFull)) => {
+                EmitRetry::WhenRoom
+            }
+            Self::Accept(AcceptError::Store(StoreError::Unreadable(_))) => EmitRetry::WhenReadable,
+            Self::Accept(AcceptError::Store(StoreError::Stopped(_) | StoreError::Closing)) => EmitRetry::AfterRestart,
+            Self::Accept(AcceptError::Store(StoreError::Damaged { .. }) | AcceptError::IdTaken(_))
+            | Self::NilId
+            | Self::PayloadNotObject
+            | Self::PayloadUnreadable(_)
+            | Self::PayloadTooLarge { .. }
+            | Self::PayloadTooDeep => EmitRetry::Never,
+        }
+    }
 }
 
 impl Emitter {

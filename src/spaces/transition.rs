@@ -27,7 +27,7 @@ use crate::{
         run_to_completion::run_to_completion,
         store::{Batch, StoreError},
     },
-    routing::{emit::EmitError, queue::AcceptError},
+    routing::emit::EmitRetry,
 };
 use serde_json::json;
 use std::{
@@ -155,29 +155,18 @@ impl SpacesState {
         let Some((row, revision)) = pending else { return };
         let mut emitted = 0;
         for pending in &row.outbox {
-            match self.emitter.emit(pending.new_event(id, row.space.owner)).await {
-                Ok(_) => {}
-                Err(EmitError::Accept(AcceptError::Store(error))) => {
+            if let Err(error) = self.emitter.emit(pending.new_event(id, row.space.owner)).await {
+                let retry = error.retry();
+                if retry != EmitRetry::Never {
                     log::warn!("{} of space {id} waits to be emitted: {error}", pending.kind);
-                    match error {
-                        StoreError::DiskFull | StoreError::Unreadable(_) => self.emit_later(id),
-                        // The next start emits it.
-                        StoreError::Stopped(_) | StoreError::Closing => {}
-                        // An event of this id is stored already, so that it was emitted before.
-                        StoreError::Damaged { .. } => {
-                            emitted += 1;
-                            continue;
-                        }
+                    // After a restart, the start emits it.
+                    if retry != EmitRetry::AfterRestart {
+                        self.emit_later(id);
                     }
                     break;
                 }
-                Err(EmitError::Accept(error @ AcceptError::UndeliveredFull { .. })) => {
-                    log::warn!("{} of space {id} waits to be emitted: {error}", pending.kind);
-                    self.emit_later(id);
-                    break;
-                }
-                // A later attempt would fail too, and the events after it must not wait for it.
-                Err(error) => log::error!("{} of space {id} cannot be emitted: {error}", pending.kind),
+                // The events after it must not wait for it.
+                log::error!("{} of space {id} cannot be emitted: {error}", pending.kind);
             }
             emitted += 1;
         }

@@ -16,10 +16,9 @@ use crate::{
         id::{EventId, SpaceId},
         timestamp::Timestamp,
     },
-    platform::store::StoreError,
     routing::{
-        emit::{EmitError, NewEvent, PendingReceipt},
-        queue::{AcceptError, OrderedEmits},
+        emit::{EmitError, EmitRetry, NewEvent, PendingReceipt},
+        queue::OrderedEmits,
     },
 };
 use futures_util::FutureExt;
@@ -251,16 +250,10 @@ async fn send_group(
 
 impl From<EmitError> for NotStored {
     fn from(error: EmitError) -> Self {
-        match error {
-            // An event of this id is stored already, and a repeat would fail in the same way without end.
-            EmitError::Accept(AcceptError::Store(error @ StoreError::Damaged { .. })) => {
-                Self::Refused(error.to_string())
-            }
-            EmitError::Accept(
-                error @ (AcceptError::Store(StoreError::DiskFull) | AcceptError::UndeliveredFull { .. }),
-            ) => Self::NoRoom(error.to_string()),
-            EmitError::Accept(error @ AcceptError::Store(_)) => Self::Unavailable(error.to_string()),
-            other => Self::Refused(other.to_string()),
+        match error.retry() {
+            EmitRetry::WhenRoom => Self::NoRoom(error.to_string()),
+            EmitRetry::WhenReadable | EmitRetry::AfterRestart => Self::Unavailable(error.to_string()),
+            EmitRetry::Never => Self::Refused(error.to_string()),
         }
     }
 }
