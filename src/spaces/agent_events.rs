@@ -112,7 +112,7 @@ impl Spaces {
         if let Some(agent) = self.0.agents.write().spaces.get_mut(&id) {
             agent.links = agent.links.saturating_sub(1);
         }
-        self.0.watch_silence(id);
+        self.0.watch_agent(id);
     }
 
     /// Counts the result of a health check that the agent made. Only a change of health is written and emitted; a result
@@ -150,6 +150,6 @@ impl Drop for Claim<'_> {
         if let Some(agent) = self.spaces.0.agents.write().spaces.get_mut(&self.id) {
             agent.claims -= 1;
         }
-        self.spaces.0.watch_silence(self.id);
+        self.spaces.0.watch_agent(self.id);
     }
 }

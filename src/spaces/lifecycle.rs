@@ -49,7 +49,7 @@ impl Spaces {
         }
         self.0.agents.write().paused = false;
         for space in self.all() {
-            self.0.watch_silence(space.id);
+            self.0.watch_agent(space.id);
         }
     }
 
