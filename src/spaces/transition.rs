@@ -6,12 +6,7 @@
 //! that is away, whose ends are changes too.
 
 use super::{
-    agent_presence::AgentPresence,
-    error::SpaceError,
-    outbox,
-    records::Spaces,
-    row::SpaceRow,
-    space::Space,
+    agent_presence::AgentPresence, error::SpaceError, outbox, records::Spaces, row::SpaceRow, space::Space,
     system_events::PendingEvent,
 };
 use crate::{

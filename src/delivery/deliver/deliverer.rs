@@ -5,11 +5,11 @@
 
 use super::{
     bodies_ahead::AheadShared,
-    health::SinkPools,
     recipient::Recipients,
     retry_policy::RetryPolicy,
     running_attempts::RunningAttempts,
-    worker::{DelivererState, WakeState, WorkerHandle},
+    sink_pools::SinkPools,
+    sink_worker::{DelivererState, SinkWorkerHandle, WakeState},
 };
 use crate::{
     delivery::{
@@ -74,7 +74,7 @@ impl Deliverer {
             method_permits: KeyedSemaphore::new(settings.concurrency.div_ceil(2), usize::MAX),
             feed,
             metrics,
-            workers: Mutex::default(),
+            sink_workers: Mutex::default(),
             tasks: TaskTracker::new(),
             shutdown,
         }))
@@ -98,21 +98,21 @@ impl Deliverer {
 
     /// Makes sure that the sink has a worker that looks at its queue after this moment.
     pub fn wake(&self, sink: SinkId) {
-        let mut workers = self.0.workers.lock();
+        let mut workers = self.0.sink_workers.lock();
         if let Some(worker) = workers.get_mut(&sink) {
             worker.wake_state = WakeState::Woken;
             return;
         }
         let retry_now = Arc::new(Notify::new());
-        workers.insert(sink, WorkerHandle { wake_state: WakeState::Woken, retry_now: retry_now.clone() });
+        workers.insert(sink, SinkWorkerHandle { wake_state: WakeState::Woken, retry_now: retry_now.clone() });
         let state = self.0.clone();
-        self.0.tasks.spawn(async move { state.supervise_worker(sink, &retry_now).await });
+        self.0.tasks.spawn(async move { state.supervise_sink_worker(sink, &retry_now).await });
     }
 
     /// Wakes the sink and makes a scheduled retry due at once. For a sink that was changed or activated.
     pub fn retry_now(&self, sink: SinkId) {
         self.wake(sink);
-        if let Some(worker) = self.0.workers.lock().get(&sink) {
+        if let Some(worker) = self.0.sink_workers.lock().get(&sink) {
             worker.retry_now.notify_one();
         }
     }

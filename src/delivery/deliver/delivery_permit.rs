@@ -1,6 +1,6 @@
 //! Permission to deliver, which a worker may keep from one event to the next.
 
-use super::{health::SinkPermit, recipient::Recipient};
+use super::{recipient::Recipient, sink_pools::SinkPermit};
 use crate::delivery::sinks::Sink;
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;

@@ -1,7 +1,7 @@
 //! Keeps routes, filters and queues in line with the sinks and subscriptions: each that receives events has a queue and a
 //! route for its patterns, and nothing else has. A change of a stored script counts as one of the sinks that run it.
 
-use super::{Deliverer, worker::DelivererState};
+use super::{Deliverer, sink_worker::DelivererState};
 use crate::{
     delivery::{sinks::Sink, subscriptions::Subscription},
     model::{

@@ -188,7 +188,7 @@ impl DeliveryFixture {
         for subscription in self.subscriptions.all() {
             self.deliverer.wake(subscription.id);
         }
-        eventually("the workers to leave", || self.deliverer.0.workers.lock().is_empty()).await;
+        eventually("the workers to leave", || self.deliverer.0.sink_workers.lock().is_empty()).await;
     }
 
     /// Waits until every settlement so far is on disk.

@@ -161,7 +161,9 @@ async fn call(
         Ok(jsonrpc::RpcResponse::Result(value)) => {
             Ok(CompletedAttempt { response: Some(beginning(value.get())), ..CompletedAttempt::delivered() })
         }
-        Ok(error @ jsonrpc::RpcResponse::Error(_)) => Ok(CompletedAttempt::failed(one_line(&error.to_string(), KEPT_RESPONSE))),
+        Ok(error @ jsonrpc::RpcResponse::Error(_)) => {
+            Ok(CompletedAttempt::failed(one_line(&error.to_string(), KEPT_RESPONSE)))
+        }
         // A broken connection is not the method's fault; the event is attempted again once the agent is back.
         Err(error) if methods.presence(subscription.space, &subscription.method) == Presence::Away => {
             Err(Postponed(error))

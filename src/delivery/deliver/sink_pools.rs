@@ -1,4 +1,4 @@
-//! The health of sinks, and the pools of places that it decides on.
+//! The permits for attempts at sinks: a pool for each state of health.
 //!
 //! A sink that responds finds a place however many others fail or hang, also if all belong to one owner: those have pools
 //! of their own. Health follows the last attempt. A sink that hangs for the first time, or at its first attempt, holds a

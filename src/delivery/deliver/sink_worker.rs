@@ -7,10 +7,10 @@
 use super::{
     bodies_ahead::{AHEAD, AHEAD_BYTES, AheadShared, BodiesAhead},
     delivery_permit::{DeliveryPermit, KeptPermit},
-    health::SinkPools,
     recipient::{Recipient, Recipients},
     retry_policy::{RetryDecision, RetryPolicy, SinkFinding},
     running_attempts::{INTERRUPTED, RunningAttempts},
+    sink_pools::SinkPools,
 };
 use crate::{
     delivery::{
@@ -62,7 +62,7 @@ const PANIC_WAIT: Duration = Duration::from_secs(30);
 /// The error of an attempt that met a defect of the server.
 const PANICKED: &str = "the server failed during this attempt: its log says why";
 
-/// Everything that the workers share.
+/// Everything that the workers of the sinks share.
 pub(super) struct DelivererState {
     pub engine: Arc<dyn Engine>,
     pub running_attempts: RunningAttempts,
@@ -79,13 +79,13 @@ pub(super) struct DelivererState {
     pub method_permits: KeyedSemaphore<Owner>,
     pub feed: Feed,
     pub metrics: Arc<Metrics>,
-    pub workers: Mutex<HashMap<SinkId, WorkerHandle>>,
+    pub sink_workers: Mutex<HashMap<SinkId, SinkWorkerHandle>>,
     pub tasks: TaskTracker,
     pub shutdown: CancellationToken,
 }
 
 /// The handle of a running worker.
-pub(super) struct WorkerHandle {
+pub(super) struct SinkWorkerHandle {
     pub wake_state: WakeState,
     /// Ends the wait for a scheduled retry.
     pub retry_now: Arc<Notify>,
@@ -111,7 +111,7 @@ struct TakenHead {
 type LazyBodies = Option<Box<BodiesAhead>>;
 
 /// State that a worker keeps from one event to the next, until its queue is empty.
-struct WorkerState {
+struct SinkWorkerState {
     /// The priority of the next event among those of the owner.
     priority: Priority,
     kept: Option<KeptPermit>,
@@ -128,26 +128,26 @@ enum Next {
 impl DelivererState {
     /// Runs a sink's worker, and again after a while if it panics: one attempt that hits a defect of the server must not
     /// end the delivery to the sink.
-    pub async fn supervise_worker(&self, sink: SinkId, retry_now: &Notify) {
-        while AssertUnwindSafe(self.run_worker(sink, retry_now)).catch_unwind().await.is_err() {
+    pub async fn supervise_sink_worker(&self, sink: SinkId, retry_now: &Notify) {
+        while AssertUnwindSafe(self.run_sink_worker(sink, retry_now)).catch_unwind().await.is_err() {
             log::error!("the worker of sink {sink} panicked and starts again in {} s", PANIC_WAIT.as_secs());
             if self.wait_for_retry(PANIC_WAIT, retry_now).await == Next::Stop {
-                self.workers.lock().remove(&sink);
+                self.sink_workers.lock().remove(&sink);
                 return;
             }
         }
     }
 
     /// Runs a sink's worker from its first event to an empty queue.
-    async fn run_worker(&self, sink: SinkId, retry_now: &Notify) {
+    async fn run_sink_worker(&self, sink: SinkId, retry_now: &Notify) {
         loop {
-            if let Some(worker) = self.workers.lock().get_mut(&sink) {
+            if let Some(worker) = self.sink_workers.lock().get_mut(&sink) {
                 worker.wake_state = WakeState::Idle;
             }
-            let mut state = WorkerState { priority: Priority::New, kept: None, ahead: None };
+            let mut state = SinkWorkerState { priority: Priority::New, kept: None, ahead: None };
             while self.deliver_head(sink, retry_now, &mut state).await == Next::Continue {}
             drop(state);
-            let mut workers = self.workers.lock();
+            let mut workers = self.sink_workers.lock();
             let woken = workers.get(&sink).is_some_and(|worker| worker.wake_state == WakeState::Woken);
             if !woken || self.shutdown.is_cancelled() {
                 workers.remove(&sink);
@@ -157,7 +157,7 @@ impl DelivererState {
     }
 
     /// Delivers the event at the head of the queue: take, attempt, settle.
-    async fn deliver_head(&self, sink: SinkId, retry_now: &Notify, state: &mut WorkerState) -> Next {
+    async fn deliver_head(&self, sink: SinkId, retry_now: &Notify, state: &mut SinkWorkerState) -> Next {
         let TakenHead { recipient, mut batch, mut permit } = match self.take(sink, retry_now, state).await {
             Ok(taken) => taken,
             Err(next) => return next,
@@ -204,7 +204,7 @@ impl DelivererState {
     /// Waits until the head of the queue is due and a permit is free, then takes it. The event stays in the queue.
     ///
     /// The event is read last: an event that waits, for its time or for a permit, waits on disk.
-    async fn take(&self, sink: SinkId, retry_now: &Notify, state: &mut WorkerState) -> Result<TakenHead, Next> {
+    async fn take(&self, sink: SinkId, retry_now: &Notify, state: &mut SinkWorkerState) -> Result<TakenHead, Next> {
         let head = self.wait_until_due(sink, retry_now, &mut state.kept).await?;
         // Looked up for each attempt, so that a change of the sink takes effect on the next one. The lookup also sees
         // every change that a pending notification stands for.
