@@ -143,7 +143,7 @@ async fn deliver(engine: SledEngine, mut wakes: mpsc::UnboundedReceiver<SinkId>,
     let mut delivered = 0;
     while delivered < events {
         let sink = wakes.recv().await.expect("the engine lives");
-        while let Some(pending) = engine.head(sink).await.expect("the queue can be read") {
+        while let Some(pending) = engine.next_delivery(sink).await.expect("the queue can be read") {
             let attempt = Attempt {
                 number: 1,
                 at: Timestamp::now(),

@@ -228,7 +228,7 @@ impl DelivererState {
             return Err(Next::Stop);
         }
         let max = recipient.batch().map_or(1, |batch| batch.max);
-        match self.engine.heads(sink, max, MAX_BATCH_BYTES).await {
+        match self.engine.next_deliveries(sink, max, MAX_BATCH_BYTES).await {
             Ok(batch) if batch.is_empty() => Err(Next::Stop),
             Ok(batch) => Ok(TakenHead { recipient, batch, permit }),
             Err(error @ StoreError::Unreadable(_)) => {
@@ -269,7 +269,7 @@ impl DelivererState {
         if wait.is_zero() || head.failures > 0 {
             return Ok(());
         }
-        let accepted_at = match self.engine.head(sink).await {
+        let accepted_at = match self.engine.next_delivery(sink).await {
             Ok(Some(first)) => first.accepted_at,
             // Told when the batch is read.
             Ok(None) | Err(_) => return Ok(()),
@@ -321,7 +321,7 @@ impl DelivererState {
         let body = ahead.take(&self.ahead, sink, &input(pending)).await;
         if let Some(ready) = ahead.wants_more_than()
             && self.engine.depth(sink.id).queued > 1 + ready
-            && let Ok(next) = self.engine.heads(sink.id, 1 + ready + AHEAD, AHEAD_BYTES).await
+            && let Ok(next) = self.engine.next_deliveries(sink.id, 1 + ready + AHEAD, AHEAD_BYTES).await
         {
             let inputs = next.iter().skip(1 + ready).map(input).collect();
             ahead.begin(&self.ahead, &self.recipients.sink_context, sink, inputs);

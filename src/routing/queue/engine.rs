@@ -203,13 +203,14 @@ pub trait Engine: Send + Sync + 'static {
     async fn filled(&self, sink: SinkId, events: usize);
 
     /// Reads the head of the sink's queue; `None` if the queue is empty.
-    async fn head(&self, sink: SinkId) -> Result<Option<PendingDelivery>, StoreError>;
+    async fn next_delivery(&self, sink: SinkId) -> Result<Option<PendingDelivery>, StoreError>;
 
     /// Reads up to `max` events from the head of the sink's queue on, of up to `bytes` bytes of data together but at least one;
     /// none if the queue is empty.
     ///
     /// All have had as many attempts as the first: events that failed together are read together again, without later ones.
-    async fn heads(&self, sink: SinkId, max: usize, bytes: usize) -> Result<Vec<PendingDelivery>, StoreError>;
+    async fn next_deliveries(&self, sink: SinkId, max: usize, bytes: usize)
+    -> Result<Vec<PendingDelivery>, StoreError>;
 
     /// Records an attempt and its consequence for the queue.
     ///

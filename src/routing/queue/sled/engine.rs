@@ -193,7 +193,7 @@ impl Engine for SledEngine {
         }
     }
 
-    async fn head(&self, sink: SinkId) -> Result<Option<PendingDelivery>, StoreError> {
+    async fn next_delivery(&self, sink: SinkId) -> Result<Option<PendingDelivery>, StoreError> {
         // An attempt that cannot be settled would be repeated without end.
         if let Some(stopped) = self.0.store.failure() {
             return Err(stopped);
@@ -225,8 +225,13 @@ impl Engine for SledEngine {
         Ok(None)
     }
 
-    async fn heads(&self, sink: SinkId, max: usize, bytes: usize) -> Result<Vec<PendingDelivery>, StoreError> {
-        let Some(first) = self.head(sink).await? else { return Ok(Vec::new()) };
+    async fn next_deliveries(
+        &self,
+        sink: SinkId,
+        max: usize,
+        bytes: usize,
+    ) -> Result<Vec<PendingDelivery>, StoreError> {
+        let Some(first) = self.next_delivery(sink).await? else { return Ok(Vec::new()) };
         if max <= 1 {
             return Ok(vec![first]);
         }

@@ -54,7 +54,7 @@ impl EngineFixture {
 
     /// Returns the event at the head of the first sink's queue, with its failures.
     async fn head_of_first(&self) -> Option<(EventId, u32)> {
-        let pending = self.engine.head(self.sinks[0]).await.unwrap();
+        let pending = self.engine.next_delivery(self.sinks[0]).await.unwrap();
         pending.map(|pending| (pending.event.id, pending.failures))
     }
 

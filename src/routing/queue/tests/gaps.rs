@@ -17,7 +17,7 @@ use std::time::Duration;
 impl EngineFixture {
     /// The numbers that the delivery at the head of the first sink's queue tells of.
     async fn told(&self) -> String {
-        missed_header(&self.engine.head(self.sinks[0]).await.unwrap().unwrap().missed)
+        missed_header(&self.engine.next_delivery(self.sinks[0]).await.unwrap().unwrap().missed)
     }
 
     async fn push_first(&self, count: usize) -> Vec<EventId> {
@@ -117,7 +117,7 @@ async fn a_damaged_sequence_number_is_told_as_a_gap() {
     fixture.settle(0, AttemptEnding::Done).await;
     fixture.push_first(1).await;
     fixture.crash().await;
-    let head = fixture.engine.head(fixture.sinks[0]).await.unwrap().unwrap();
+    let head = fixture.engine.next_delivery(fixture.sinks[0]).await.unwrap().unwrap();
     assert_eq!(head.missed, [MissedRange { from: 2, to: last, reason: MissReason::Damaged }]);
     fixture.end().await;
 }

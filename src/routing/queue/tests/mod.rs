@@ -91,7 +91,7 @@ impl EngineFixture {
 
     /// Settles up to `max` events as one.
     async fn settle_batch(&self, n: usize, max: usize, ending: AttemptEnding) {
-        let batch = self.engine.heads(self.sinks[n], max, usize::MAX).await.unwrap();
+        let batch = self.engine.next_deliveries(self.sinks[n], max, usize::MAX).await.unwrap();
         let Some(first) = batch.first() else { return };
         let (outcome, settlement) = match ending {
             AttemptEnding::Done => (AttemptOutcome::Delivered, Settlement::Complete),

@@ -42,7 +42,7 @@ impl EngineFixture {
     /// Delivers everything that waits for the first sink, and returns the events.
     async fn deliver_all(&self) -> Vec<EventId> {
         let mut delivered = Vec::new();
-        while let Some(pending) = self.engine.head(self.sinks[0]).await.unwrap() {
+        while let Some(pending) = self.engine.next_delivery(self.sinks[0]).await.unwrap() {
             delivered.push(pending.event.id);
             self.settle(0, AttemptEnding::Done).await;
         }
@@ -77,7 +77,7 @@ async fn dropped_events_come_in_order_in_half_of_the_free_places_and_a_crash_cha
         assert!(fixture.engine.depth(fixture.sinks[0]).queued <= CAPACITY / 2);
         fixture.crash().await;
         fixture.make_steps(0).await;
-        let head = fixture.engine.head(fixture.sinks[0]).await.unwrap().unwrap();
+        let head = fixture.engine.next_delivery(fixture.sinks[0]).await.unwrap().unwrap();
         assert_eq!(head.replay, Some(job.id));
         replayed.extend(fixture.deliver_all().await);
     }

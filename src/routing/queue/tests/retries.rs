@@ -13,7 +13,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 impl EngineFixture {
     /// Fails the attempt at the head of the first sink's queue, and retries it after `wait`.
     async fn retry_first(&self, wait: Duration) {
-        let pending = self.engine.head(self.sinks[0]).await.unwrap().unwrap();
+        let pending = self.engine.next_delivery(self.sinks[0]).await.unwrap().unwrap();
         let attempt = attempt(pending.attempt_number(), AttemptOutcome::Failed);
         self.engine.settle(pending, SettledAttempt { attempt, settlement: Settlement::Retry(wait) }).await;
         self.store.write(|_| ()).await.unwrap();
@@ -58,7 +58,7 @@ async fn a_restart_keeps_the_rest_of_a_wait() {
     fixture.crash().await;
     let wait = fixture.next_in();
     assert!(wait <= 2 * HOUR && wait > HOUR, "{wait:?}");
-    let pending = fixture.engine.head(fixture.sinks[0]).await.unwrap().unwrap();
+    let pending = fixture.engine.next_delivery(fixture.sinks[0]).await.unwrap().unwrap();
     assert_eq!((pending.event.id, pending.failures), (id, 1));
     fixture.end().await;
 }
@@ -68,7 +68,7 @@ async fn a_wait_goes_by_a_clock_that_is_never_set() {
     let fixture = EngineFixture::new().await;
     fixture.push(None, 1).await;
     assert_eq!(fixture.next_in(), Duration::ZERO);
-    let pending = fixture.engine.head(fixture.sinks[0]).await.unwrap().unwrap();
+    let pending = fixture.engine.next_delivery(fixture.sinks[0]).await.unwrap().unwrap();
     let settlement = Settlement::Retry(HOUR);
     fixture.engine.settle(pending, SettledAttempt { attempt: attempt(1, AttemptOutcome::Failed), settlement }).await;
     assert_eq!(fixture.next_in(), HOUR);

@@ -50,7 +50,7 @@ impl SubscribedSpace {
     /// Gives up on the event at the head of the queue, as the third failed attempt would.
     async fn give_up(&self) {
         let engine = &self.server.services.engine;
-        let pending = engine.head(self.queue).await.unwrap().unwrap();
+        let pending = engine.next_delivery(self.queue).await.unwrap().unwrap();
         let attempt = Attempt {
             number: 3,
             at: Timestamp::now(),
