@@ -57,9 +57,9 @@ pub enum NumberState {
     Unknown,
 }
 
-/// The state of one number, and its event.
+/// A number of a sink's sequence: its state, and its event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NumberFate {
+pub struct SequenceNumber {
     pub sequence: u64,
     pub state: NumberState,
     pub reason: Option<MissReason>,

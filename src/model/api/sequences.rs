@@ -3,7 +3,7 @@
 use super::lenient::Lenient;
 use crate::model::{
     id::EventId,
-    sequence::{MissReason, NumberFate, NumberState},
+    sequence::{MissReason, NumberState, SequenceNumber},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -47,8 +47,8 @@ pub struct NumberView {
     pub event_id: Option<EventId>,
 }
 
-impl From<NumberFate> for NumberView {
-    fn from(NumberFate { sequence, state, reason, event_id }: NumberFate) -> Self {
+impl From<SequenceNumber> for NumberView {
+    fn from(SequenceNumber { sequence, state, reason, event_id }: SequenceNumber) -> Self {
         Self { sequence, state: state.into(), reason: reason.map(Lenient::from), event_id }
     }
 }

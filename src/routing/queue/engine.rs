@@ -10,7 +10,7 @@ use crate::{
         id::{EventId, SinkId},
         owner::Owner,
         replay::{ReplayChange, ReplayJob},
-        sequence::{NumberFate, SequenceRange},
+        sequence::{SequenceNumber, SequenceRange},
         timestamp::Timestamp,
         units::Size,
     },
@@ -268,7 +268,7 @@ pub trait Engine: Send + Sync + 'static {
     fn depth(&self, sink: SinkId) -> QueueDepth;
 
     /// Tells what became of each of these numbers, as far as they were given.
-    fn numbers(&self, sink: SinkId, range: SequenceRange) -> Result<Vec<NumberFate>, StoreError>;
+    fn numbers(&self, sink: SinkId, range: SequenceRange) -> Result<Vec<SequenceNumber>, StoreError>;
 
     /// Returns every sink that has a queue.
     fn sinks(&self) -> Vec<SinkId>;

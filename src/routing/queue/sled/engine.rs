@@ -13,7 +13,7 @@ use crate::{
         id::{EventId, SinkId},
         owner::Owner,
         replay::{ReplayChange, ReplayJob},
-        sequence::{NumberFate, SequenceRange},
+        sequence::{SequenceNumber, SequenceRange},
         units::Size,
     },
     platform::{
@@ -390,7 +390,7 @@ impl Engine for SledEngine {
         })
     }
 
-    fn numbers(&self, sink: SinkId, range: SequenceRange) -> Result<Vec<NumberFate>, StoreError> {
+    fn numbers(&self, sink: SinkId, range: SequenceRange) -> Result<Vec<SequenceNumber>, StoreError> {
         self.0.numbers(sink, range)
     }
 

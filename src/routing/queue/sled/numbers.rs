@@ -17,7 +17,7 @@ use crate::{
     model::{
         delivery::{DeadLetter, DeliveryState},
         id::{EventId, SinkId},
-        sequence::{MissReason, NumberFate, NumberState, SequenceRange},
+        sequence::{MissReason, NumberState, SequenceNumber, SequenceRange},
         timestamp::Timestamp,
     },
     platform::store::{StoreError, keys, readable},
@@ -44,7 +44,7 @@ struct NumberSearch<'a> {
 
 impl QueueState {
     /// Tells what became of each of these numbers, up to the last one given.
-    pub fn numbers(&self, sink: SinkId, range: SequenceRange) -> Result<Vec<NumberFate>, StoreError> {
+    pub fn numbers(&self, sink: SinkId, range: SequenceRange) -> Result<Vec<SequenceNumber>, StoreError> {
         let last = self.queues().get(&sink).map_or(0, |queue| queue.last_sequence);
         let range = SequenceRange { to: range.to.min(last), ..range };
         if range.from > range.to {
@@ -69,7 +69,7 @@ impl QueueState {
                     NumberState::Unknown => missed,
                     NumberState::Queued | NumberState::Delivered | NumberState::Skipped => None,
                 };
-                NumberFate { sequence, state, reason, event_id }
+                SequenceNumber { sequence, state, reason, event_id }
             })
             .collect())
     }
