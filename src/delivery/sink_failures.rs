@@ -2,7 +2,7 @@
 //!
 //! [`super::deliver`] records failures and successes here, the queue engine drops; the HTTP API shows them. A failure lasts until
 //! an event is delivered, also over a restart. Each change of state makes a report, which is stored with the new
-//! state and emitted afterwards ([`super::sink_reports`]), so that a crash loses and repeats none.
+//! state and emitted afterwards ([`super::sink_report_emitter`]), so that a crash loses and repeats none.
 //!
 //! Reports are bounded: a sink makes few of them in a minute, and one that was caused by another report says so in its
 //! `depth`, which has a limit. A state that was not reported because of the first limit is reported later, if it lasts.
@@ -68,8 +68,8 @@ struct FailureRecord {
     outbox: VecDeque<SinkReport>,
 }
 
-/// The sinks with reports to emit, for [`super::sink_reports`].
-pub type ReportedSinks = mpsc::UnboundedReceiver<SinkId>;
+/// The sinks with reports to emit, for [`super::sink_report_emitter`].
+pub type SinksToReport = mpsc::UnboundedReceiver<SinkId>;
 
 impl SinkFailures {
     const TABLE: Table<FailureRecord> = Table::new(keys::SINK_FAILURES);
@@ -79,7 +79,7 @@ impl SinkFailures {
     /// # Errors
     ///
     /// Fails if the store cannot be read.
-    pub fn open(store: Store) -> Result<(Self, ReportedSinks), StoreError> {
+    pub fn open(store: Store) -> Result<(Self, SinksToReport), StoreError> {
         let (reports, reported) = mpsc::unbounded_channel();
         let mut records = HashMap::new();
         for entry in store.scan(&[keys::SINK_FAILURES]) {

@@ -1,6 +1,6 @@
 //! The reports about sinks, which are events of the service: `sink.failing`, `sink.held`, `sink.recovered` and `sink.dropping`.
 //!
-//! [`super::sink_failures`] decides when there is one and keeps it until [`super::sink_reports`] has emitted it.
+//! [`super::sink_failures`] decides when there is one and keeps it until [`super::sink_report_emitter`] has emitted it.
 
 use super::sink_failure::{FailureState, ReportedSink, SinkFailure};
 use crate::{

@@ -144,7 +144,7 @@ async fn serve(
         serving,
         serving_metrics,
         deliverer.run(inboxes.ready_queues),
-        report_sinks(&services.failures, inboxes.reported_sinks, &services.emitter, &phases.stopping),
+        report_sinks(&services.failures, inboxes.sinks_to_report, &services.emitter, &phases.stopping),
         deliverer.run_replays(),
         sweep::run(&services, &phases.stopping),
         stop_in_phases(&services, &phases, &process_driver, &progress),

@@ -6,7 +6,7 @@
 use crate::{
     calls::{call::Calls, registry::Registry},
     delivery::{
-        ReportedSinks, SinkFailures,
+        SinkFailures, SinksToReport,
         deliver::{self, Deliverer, DelivererDeps, RunningAttempts},
         filters::EventFilters,
         sinks::{self, Sinks, SinksError},
@@ -91,7 +91,7 @@ pub struct Services {
 pub struct ServiceInboxes {
     /// Ids of the queues that hold something for the deliverer, sent by the queue engine.
     pub ready_queues: mpsc::UnboundedReceiver<SinkId>,
-    pub reported_sinks: ReportedSinks,
+    pub sinks_to_report: SinksToReport,
 }
 
 /// Failure to open the services.
@@ -149,7 +149,7 @@ impl Services {
             dead_letters: config.delivery.dead_letters,
             undelivered: config.limits.undelivered.0,
         };
-        let (failures, reported_sinks) = SinkFailures::open(store.clone())?;
+        let (failures, sinks_to_report) = SinkFailures::open(store.clone())?;
         let (known_sinks, drops, activity) = (sinks.clone(), failures.clone(), feed.activity().clone());
         let dropped = Box::new(move |event: &Arc<Event>, targets: &[RouteTarget]| {
             targets.iter().for_each(|target| activity.count_drop(target.sink));
@@ -270,7 +270,7 @@ impl Services {
             agents,
             mcp,
         };
-        Ok((services, ServiceInboxes { ready_queues, reported_sinks }))
+        Ok((services, ServiceInboxes { ready_queues, sinks_to_report }))
     }
 
     /// The services of the HTTP server, in one group per subject.

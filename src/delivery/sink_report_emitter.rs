@@ -1,6 +1,6 @@
 //! Emits the reports that [`super::sink_failures`] keeps, to every sink that wants them but the one that they tell of.
 
-use super::sink_failures::{ReportedSinks, SinkFailures};
+use super::sink_failures::{SinkFailures, SinksToReport};
 use crate::{
     model::id::SinkId,
     routing::emit::{EmitError, EmitRetry, Emitter},
@@ -15,7 +15,7 @@ const EMIT_AGAIN: Duration = Duration::from_secs(5);
 /// Emits the reports of sinks, those of one sink in order, until `shutdown`.
 pub async fn report_sinks(
     failures: &SinkFailures,
-    mut sinks: ReportedSinks,
+    mut sinks: SinksToReport,
     emitter: &Arc<Emitter>,
     shutdown: &CancellationToken,
 ) {
