@@ -1,9 +1,9 @@
 //! One session of an agent: hello, welcome, messages in both directions, goodbye.
 
 use super::{
-    event_intake::ConfirmationStyle,
+    event_storage::ConfirmationStyle,
     hub::{AgentHub, AgentSession, raw_json},
-    intake::Intake,
+    message_queues::MessageQueues,
 };
 use crate::{
     calls::agent_link::AgentOutboxReceiver,
@@ -120,14 +120,14 @@ impl AgentHub {
         let end = match sink.send(frame(&ToAgent::Welcome(welcome))).await {
             Err(_) => SessionEnd::Lost("it could not be welcomed"),
             Ok(()) => {
-                let (intake, receivers) = Intake::new();
+                let (queues, receivers) = MessageQueues::new();
                 let style = match hello.confirmations_in_groups {
                     true => ConfirmationStyle::Many,
                     false => ConfirmationStyle::One,
                 };
                 tokio::select! {
-                    end = self.read_messages(&session, stream, &intake) => end,
-                    goodbye = self.take_in(caller, &session.link, style, receivers) => match goodbye {
+                    end = self.read_messages(&session, stream, &queues) => end,
+                    goodbye = self.handle_messages(caller, &session.link, style, receivers) => match goodbye {
                         Some(goodbye) => SessionEnd::ServerGoodbye(goodbye),
                         None => SessionEnd::Lost("it is not listened to any more"),
                     },
@@ -163,12 +163,12 @@ impl AgentHub {
     }
 
     /// Reads the agent's messages until it leaves or falls silent. Replies go to their calls; the rest is handed to the
-    /// intake, so that no reply waits for the disk.
+    /// queues of the session, so that no reply waits for the disk.
     async fn read_messages<E>(
         &self,
         session: &AgentSession,
         stream: &mut (impl Stream<Item = Result<SocketFrame, E>> + Unpin),
-        intake: &Intake,
+        queues: &MessageQueues,
     ) -> SessionEnd {
         let silence = self.0.deps.heartbeat * MAX_MISSED_HEARTBEATS;
         let unexpected = |what: String| SessionEnd::ServerGoodbye(Goodbye::Unexpected(what));
@@ -188,7 +188,7 @@ impl AgentHub {
                     session.link.resolve(id, reply);
                     continue;
                 }
-                Ok(message) => intake.push(message, bytes.len()).await,
+                Ok(message) => queues.push(message, bytes.len()).await,
             };
             if taken.is_err() {
                 return SessionEnd::ServerGoodbye(Goodbye::Unavailable);

@@ -1,7 +1,7 @@
 //! Stores the events of one agent, in the order of its spool, and confirms them in groups.
 //!
 //! An event is handed to the queue engine without waiting for the disk write of the one before, so that many share one.
-//! Their number is bounded by [`MAX_STORING`], and their bytes by the intake. An event
+//! Their number is bounded by [`MAX_STORING`], and their bytes by the queue of the session. An event
 //! that breaks a rule is confirmed as refused. One for which there is no room now is not confirmed, and nor is any event
 //! behind it, until the agent sends it again, as it does with unconfirmed events after a while: the link stays, and with
 //! it the methods of the space. Every other error of the store ends the session.

@@ -1,11 +1,11 @@
-//! The intake of a session: registrations, events, method server health and check results of the agent.
-//! [`event_intake`](super::event_intake) stores the events, [`registration`](super::registration) publishes methods.
+//! The queues of a session for what its agent sends: registrations, events, method server health and check results.
+//! [`event_storage`](super::event_storage) stores the events, [`registration`](super::registration) publishes methods.
 //!
-//! Two queues decouple it from the reader, so that a reply never waits for the disk: one for events, one for the rest. Each
-//! is bounded in number and in bytes, and stops the reader while it is full.
+//! There are two, one for events and one for the rest, so that a reply, which the reader of the link handles itself, never
+//! waits for the disk. Each is bounded in number and in bytes, and stops the reader while it is full.
 
 use super::{
-    event_intake::{AgentEvent, ConfirmationStyle, IncomingEvent},
+    event_storage::{AgentEvent, ConfirmationStyle, IncomingEvent},
     hub::AgentHub,
 };
 use crate::{
@@ -32,7 +32,7 @@ const EVENTS_KIB: u32 = 8 << 10;
 const NOTICES_KIB: u32 = 1 << 10;
 
 /// The sending ends of the two queues.
-pub(super) struct Intake {
+pub(super) struct MessageQueues {
     events: mpsc::Sender<IncomingEvent>,
     event_memory: Arc<Semaphore>,
     notices: mpsc::Sender<IncomingNotice>,
@@ -46,34 +46,34 @@ struct IncomingNotice {
 }
 
 /// The receiving ends of the two queues.
-pub(super) struct IntakeReceivers {
+pub(super) struct MessageReceivers {
     events: mpsc::Receiver<IncomingEvent>,
     notices: mpsc::Receiver<IncomingNotice>,
 }
 
 /// The session does not take in messages any more.
-pub(super) struct IntakeClosed;
+pub(super) struct QueuesClosed;
 
-impl Intake {
-    pub fn new() -> (Self, IntakeReceivers) {
+impl MessageQueues {
+    pub fn new() -> (Self, MessageReceivers) {
         let (events, incoming_events) = mpsc::channel(MAX_EVENTS);
         let (notices, incoming_notices) = mpsc::channel(MAX_NOTICES);
         let memory = |kib: u32| Arc::new(Semaphore::new(kib as usize));
-        let intake = Self { events, event_memory: memory(EVENTS_KIB), notices, notice_memory: memory(NOTICES_KIB) };
-        (intake, IntakeReceivers { events: incoming_events, notices: incoming_notices })
+        let queues = Self { events, event_memory: memory(EVENTS_KIB), notices, notice_memory: memory(NOTICES_KIB) };
+        (queues, MessageReceivers { events: incoming_events, notices: incoming_notices })
     }
 
     /// Queues a message of this many bytes, once there is room for it.
-    pub async fn push(&self, message: ToServer, bytes: usize) -> Result<(), IntakeClosed> {
+    pub async fn push(&self, message: ToServer, bytes: usize) -> Result<(), QueuesClosed> {
         match message {
             ToServer::Event { id, kind, payload, raised_at } => {
                 let memory = reserve(&self.event_memory, bytes, EVENTS_KIB).await;
                 let event = AgentEvent { id, kind, payload, raised_at };
-                self.events.send(IncomingEvent { event, memory }).await.map_err(|_| IntakeClosed)
+                self.events.send(IncomingEvent { event, memory }).await.map_err(|_| QueuesClosed)
             }
             message => {
                 let memory = reserve(&self.notice_memory, bytes, NOTICES_KIB).await;
-                self.notices.send(IncomingNotice { message, memory }).await.map_err(|_| IntakeClosed)
+                self.notices.send(IncomingNotice { message, memory }).await.map_err(|_| QueuesClosed)
             }
         }
     }
@@ -88,12 +88,12 @@ async fn reserve(memory: &Arc<Semaphore>, bytes: usize, most: u32) -> OwnedSemap
 impl AgentHub {
     /// Handles what the agent sends, until the session ends or has to end. Returns the goodbye for the agent, if the
     /// server ends it.
-    pub(super) async fn take_in(
+    pub(super) async fn handle_messages(
         &self,
         caller: &Caller,
         link: &Arc<AgentLink>,
         style: ConfirmationStyle,
-        receivers: IntakeReceivers,
+        receivers: MessageReceivers,
     ) -> Option<Goodbye> {
         tokio::select! {
             goodbye = self.handle_notices(link, receivers.notices) => goodbye,
@@ -178,8 +178,8 @@ mod tests {
 
     #[test]
     fn messages_that_wait_are_bounded_in_bytes() {
-        let (intake, mut receivers) = Intake::new();
-        let push = |message, bytes| intake.push(message, bytes).now_or_never().is_some();
+        let (queues, mut receivers) = MessageQueues::new();
+        let push = |message, bytes| queues.push(message, bytes).now_or_never().is_some();
         assert!(push(event(), 16 << 20), "one message is taken, whatever its size");
         assert!(!push(event(), 1));
         assert!(push(ToServer::Unregister { generation: 1 }, 100), "events hold up no other messages");
