@@ -125,7 +125,7 @@ impl Binding {
 mod tests {
     use super::*;
     use crate::model::{
-        agent_protocol::{EventConfirmation, EventReceipt},
+        agent_protocol::{EventConfirmation, EventOutcome},
         timestamp::Timestamp,
     };
     use serde_json::value::RawValue;
@@ -193,7 +193,7 @@ mod tests {
             let error = binding.bind(&other, &spool).await.unwrap_err().to_string();
             assert!(error.contains("--data") && error.contains("`notes`") && error.contains("`other`"), "{error}");
             assert_eq!(binding.space().unwrap().name, "notes");
-            spool.settle(&[EventConfirmation { id: event, receipt: EventReceipt::Stored }]);
+            spool.settle(&[EventConfirmation { id: event, outcome: EventOutcome::Stored }]);
             assert_eq!(binding.bind(&other, &spool).await.unwrap(), BindingChange::Rebound);
         })
         .await;

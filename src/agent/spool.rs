@@ -10,7 +10,7 @@
 use super::server_link::{LinkDown, ServerOutbox};
 use crate::{
     model::{
-        agent_protocol::{EventConfirmation, EventReceipt, ToServer},
+        agent_protocol::{EventConfirmation, EventOutcome, ToServer},
         id::EventId,
         timestamp::Timestamp,
     },
@@ -162,8 +162,8 @@ impl Spool {
     pub fn settle(&self, confirmations: &[EventConfirmation]) {
         let mut settled = Vec::with_capacity(confirmations.len());
         let mut state = self.state();
-        for EventConfirmation { id, receipt } in confirmations {
-            if let EventReceipt::Refused(reason) = receipt {
+        for EventConfirmation { id, outcome } in confirmations {
+            if let EventOutcome::Refused(reason) = outcome {
                 log::error!("the server refused event {id}, which is lost: {reason}");
             }
             settled.extend(state.remove(*id));
@@ -359,8 +359,8 @@ mod tests {
         ids
     }
 
-    fn settle(spool: &Spool, id: EventId, receipt: EventReceipt) {
-        spool.settle(&[EventConfirmation { id, receipt }]);
+    fn settle(spool: &Spool, id: EventId, outcome: EventOutcome) {
+        spool.settle(&[EventConfirmation { id, outcome }]);
     }
 
     /// A task that sends over a link, and the messages on it.
@@ -405,8 +405,8 @@ mod tests {
         assert_eq!(sent_ids(&mut messages, 1).await, late);
         assert_eq!(spool.depth(), 4);
         for id in early.iter().chain(&late) {
-            settle(&spool, *id, EventReceipt::Stored);
-            settle(&spool, *id, EventReceipt::Stored);
+            settle(&spool, *id, EventOutcome::Stored);
+            settle(&spool, *id, EventOutcome::Stored);
         }
         tokio::time::timeout(Duration::from_secs(10), spool.emptied()).await.unwrap();
         task.abort();
@@ -423,8 +423,8 @@ mod tests {
         let (waiting, mut next) = sending(&spool);
         assert_eq!(sent_ids(&mut messages, 5).await, ids);
         // Out of order, which a server would not do.
-        settle(&spool, ids[2], EventReceipt::Stored);
-        settle(&spool, ids[0], EventReceipt::Refused("no".to_owned()));
+        settle(&spool, ids[2], EventOutcome::Stored);
+        settle(&spool, ids[0], EventOutcome::Refused("no".to_owned()));
         assert!(next.try_recv().is_none(), "one link sends at a time");
         task.abort();
         assert_eq!(sent_ids(&mut next, 3).await, [ids[1], ids[3], ids[4]]);
@@ -494,8 +494,8 @@ mod tests {
         let (task, mut messages) = sending(&spool);
         assert_eq!(sent_ids(&mut messages, 2).await, [ids[0], ids[2]]);
         assert_eq!(spool.depth(), 2);
-        settle(&spool, ids[0], EventReceipt::Stored);
-        settle(&spool, ids[2], EventReceipt::Stored);
+        settle(&spool, ids[0], EventOutcome::Stored);
+        settle(&spool, ids[2], EventOutcome::Stored);
         tokio::time::timeout(Duration::from_secs(10), spool.emptied()).await.unwrap();
         task.abort();
         store.close().await;
@@ -509,7 +509,7 @@ mod tests {
         let ids = push(&spool, 0..3).await;
         let error = spool.push(None, "deploy.done", payload(4), RAISED_AT).await.unwrap_err();
         assert!(matches!(error, SpoolError::Full(3)) && error.to_string().contains("agent.spool"), "{error}");
-        settle(&spool, ids[0], EventReceipt::Stored);
+        settle(&spool, ids[0], EventOutcome::Stored);
         push(&spool, 4..5).await;
         store.close().await;
     }
@@ -545,7 +545,7 @@ mod tests {
         let (task, mut messages) = sending(&spool);
         let ids = sent_ids(&mut messages, WINDOW).await;
         assert!(spool.advance().is_none());
-        settle(&spool, ids[0], EventReceipt::Stored);
+        settle(&spool, ids[0], EventOutcome::Stored);
         sent(&mut messages).await;
         task.abort();
         store.close().await;

@@ -182,13 +182,13 @@ pub enum CallReply {
 pub struct EventConfirmation {
     pub id: EventId,
     #[serde(rename = "fate")]
-    pub receipt: EventReceipt,
+    pub outcome: EventOutcome,
 }
 
 /// The outcome of an event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum EventReceipt {
+pub enum EventOutcome {
     /// The event is on disk, now or from an earlier try.
     Stored,
     /// The event breaks a rule; sending it again is useless.

@@ -3,7 +3,7 @@
 use crate::support::{Daemon, LinkedAgent, Space, eventually};
 use serde_json::{json, value::to_raw_value};
 use svc::model::{
-    agent_protocol::{EventConfirmation, EventReceipt, ToAgent, ToServer},
+    agent_protocol::{EventConfirmation, EventOutcome, ToAgent, ToServer},
     id::EventId,
 };
 
@@ -28,7 +28,7 @@ fn confirmed(agent: &mut LinkedAgent) -> EventConfirmation {
 }
 
 fn stored(id: EventId) -> EventConfirmation {
-    EventConfirmation { id, receipt: EventReceipt::Stored }
+    EventConfirmation { id, outcome: EventOutcome::Stored }
 }
 
 /// Sends a message whose answer shows that the link is up.
@@ -95,7 +95,7 @@ fn events_of_an_agent_are_refused_once_its_owner_may_not_emit() {
     assert_eq!(changed.status, 200, "{}", changed.text);
     agent.send(&event(second, 1));
     let reason = "the owner of the space needs the permission use_spaces".to_owned();
-    assert_eq!(confirmed(&mut agent), EventConfirmation { id: second, receipt: EventReceipt::Refused(reason) });
+    assert_eq!(confirmed(&mut agent), EventConfirmation { id: second, outcome: EventOutcome::Refused(reason) });
     assert_linked(&mut agent, 1);
 }
 

@@ -4,7 +4,7 @@ use super::support::{LinkedAgent, RunningAgent, ScriptedServer, raw, settings, s
 use crate::{
     agent::{AgentError, AgentSettings},
     model::{
-        agent_protocol::{EventConfirmation, EventReceipt, Goodbye, ToAgent},
+        agent_protocol::{EventConfirmation, EventOutcome, Goodbye, ToAgent},
         id::EventId,
     },
 };
@@ -253,7 +253,7 @@ async fn an_event_that_the_server_refuses_is_dropped() {
     let mut linked = server.welcome_idle().await;
     let id = agent.emit("a", json!({})).await;
     assert_eq!(received_events(&mut linked, 1).await, [id]);
-    linked.send(ToAgent::Confirm(EventConfirmation { id, receipt: EventReceipt::Refused("too old".to_owned()) })).await;
+    linked.send(ToAgent::Confirm(EventConfirmation { id, outcome: EventOutcome::Refused("too old".to_owned()) })).await;
     agent.status(|status| status["spool"]["depth"] == 0).await;
     agent.stop(linked).await;
 }

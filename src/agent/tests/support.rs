@@ -4,7 +4,7 @@ use crate::{
     agent::{self, AgentError, AgentSettings, ReconnectPolicy, StopSignals},
     model::{
         agent_protocol::{
-            self, CallReply, EventConfirmation, EventReceipt, Goodbye, StartupScript, ToAgent, ToServer, Welcome,
+            self, CallReply, EventConfirmation, EventOutcome, Goodbye, StartupScript, ToAgent, ToServer, Welcome,
         },
         id::{EventId, SpaceId},
         method::{GroupIds, MethodServerHealth, Registration},
@@ -249,7 +249,7 @@ impl LinkedAgent {
     }
 
     pub async fn confirm(&mut self, id: EventId) {
-        self.send(ToAgent::Confirm(EventConfirmation { id, receipt: EventReceipt::Stored })).await;
+        self.send(ToAgent::Confirm(EventConfirmation { id, outcome: EventOutcome::Stored })).await;
     }
 
     pub async fn goodbye(&mut self, why: Goodbye) {

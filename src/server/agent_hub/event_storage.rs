@@ -11,7 +11,7 @@ use crate::{
     calls::agent_link::{AgentLink, LinkError},
     identity::Caller,
     model::{
-        agent_protocol::{EventConfirmation, EventReceipt, Goodbye, ToAgent},
+        agent_protocol::{EventConfirmation, EventOutcome, Goodbye, ToAgent},
         event::EventType,
         id::{EventId, SpaceId},
         timestamp::Timestamp,
@@ -195,9 +195,9 @@ async fn confirm(
             },
             Err(not_stored) => Err(not_stored),
         };
-        let receipt = match stored {
-            Ok(()) => Some(EventReceipt::Stored),
-            Err(NotStored::Refused(reason)) => Some(EventReceipt::Refused(reason)),
+        let outcome = match stored {
+            Ok(()) => Some(EventOutcome::Stored),
+            Err(NotStored::Refused(reason)) => Some(EventOutcome::Refused(reason)),
             Err(NotStored::NoRoom(reason)) => {
                 if !refused.as_ref().is_some_and(|refused| refused.is_same(&order)) {
                     wait_for(awaited, id, link, &reason);
@@ -213,9 +213,9 @@ async fn confirm(
             }
         };
         drop(memory);
-        if let Some(receipt) = receipt {
+        if let Some(outcome) = outcome {
             awaited.end(id);
-            group.push(EventConfirmation { id, receipt });
+            group.push(EventConfirmation { id, outcome });
         }
         next = match storing.try_recv() {
             Ok(next) if group.len() < MAX_STORING => Some(next),
