@@ -5,6 +5,12 @@
 //! server and the token; [`client`] sends requests to the server, and to the agent of the same space. [`resource`]
 //! describes each kind of record, to list, show and delete it. [`shell`] is the environment with stdin, stdout and stderr,
 //! and [`failure`] the exit codes.
+//!
+//! - commands on the server of a user: [`event`], [`sink`], [`source`], [`script`], [`space`], [`template`], [`method`],
+//!   [`user`], [`identity`], [`login`], [`audit`], [`backup`], [`mcp`]
+//! - commands of a host: [`server`], [`agent`], [`run`](mod@run), [`restore`], [`store`], [`completions`]
+//! - parts of commands: [`arguments`] with [`hidden_input`] and [`hide_argv`], [`activation`], [`definition_files`] with
+//!   [`sink_file`] and [`source_file`], [`partial_file`], [`progress`], [`table`], [`json`]
 
 #[macro_use]
 mod macros;

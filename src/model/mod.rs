@@ -1,4 +1,16 @@
 //! Types and rules without I/O: the vocabulary of every other folder.
+//!
+//! - events on their way: [`event`], [`pattern`], [`event_filter`], [`delivery`], [`sequence`], [`replay`]
+//! - calls: [`method`], [`jsonrpc`], [`schema`]
+//! - definitions that users write: [`sink_spec`] with [`batch_spec`], [`body_template`], [`failure_policy`] and
+//!   [`webhook_secret`]; [`source_spec`] with [`verifier`]; [`script_spec`] with [`lua_source`] and [`library`];
+//!   [`space_settings`] with [`health_check`]; [`template_spec`]; [`outbound_http`] for the URLs and headers in them
+//! - spaces: [`space_state`], [`agent_protocol`]
+//! - identity: [`id`], [`owner`], [`name`], [`permission`], [`permissions`]
+//! - the bodies of the HTTP API: [`api`]
+//! - reading what users send: [`json_input`] over [`located_json`], [`toml_input`], [`json_text`], [`text_or_object`],
+//!   [`text_value`], [`configured_value`]
+//! - values: [`timestamp`], [`units`], [`id_map`]
 
 pub mod agent_protocol;
 pub mod api;
