@@ -112,7 +112,8 @@ fn null() -> Box<RawValue> {
     RawValue::from_string("null".to_owned()).expect("null is JSON")
 }
 
-/// A frame of an agent or of a server. A message reads back as it was written, and a registration is checked in bounded time.
+/// A frame of an agent or of a server. A message reads back as it was written, and a registration is checked in bounded
+/// time.
 pub fn agent_protocol(data: &[u8]) {
     if let Ok(message) = agent_protocol::decode::<ToServer>(data) {
         let written = agent_protocol::encode(&message);
@@ -238,7 +239,8 @@ mod tests {
         time::{Duration, Instant},
     };
 
-    /// Mutated inputs of each target that a usual run tries. `SVC_FUZZ_SECONDS` makes it try others for that long instead.
+    /// Mutated inputs of each target that a usual run tries. `SVC_FUZZ_SECONDS` makes it try others for that long
+    /// instead.
     const MUTATIONS: u64 = 300;
 
     /// Texts that mean something to one of the parsers.

@@ -6,8 +6,8 @@
 //! [`delivery::deliver`] makes an attempt through [`delivery::sinks`] or [`delivery::subscriptions`] and settles it.
 //!
 //! A call's way: [`server::http`] authorizes and accepts it, for an MCP client through [`server::mcp`] →
-//! [`calls::call`] resolves the name in [`calls::registry`] and picks a provider → [`calls::agent_link`] sends it to the
-//! space's agent in the messages of [`model::agent_protocol`] → [`agent::method_server`] answers it.
+//! [`calls::call`] resolves the name in [`calls::registry`] and picks a provider → [`calls::agent_link`] sends it to
+//! the space's agent in the messages of [`model::agent_protocol`] → [`agent::method_server`] answers it.
 
 // Level 0: types and rules without I/O.
 pub mod model;

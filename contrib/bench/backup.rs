@@ -1,7 +1,7 @@
-//! Speed of a backup of 256 MiB of events, idle and under emits, and of its restore, in MB of live data a second. Beside
-//! them the same bytes are copied, and copied through zstd, from file to file on the same disk in the same run, and inserted
-//! as rows into a database of sled alone. sled writes several times the bytes of the rows, so that its own speed is the
-//! bound of a restore.
+//! Speed of a backup of 256 MiB of events, idle and under emits, and of its restore, in MB of live data a second.
+//! Beside them the same bytes are copied, and copied through zstd, from file to file on the same disk in the same run,
+//! and inserted as rows into a database of sled alone. sled writes several times the bytes of the rows, so that its own
+//! speed is the bound of a restore.
 //!
 //! Run with `cargo bench --bench backup`; exits 1 if a requirement is missed.
 

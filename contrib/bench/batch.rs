@@ -1,7 +1,7 @@
 //! Events per second that a webhook takes whose receiver answers after 50 ms, one by one and in batches of a hundred.
 //!
-//! The events wait in the queue of an inactive sink, so that every batch is full. The time runs from its activation until the
-//! last event has arrived.
+//! The events wait in the queue of an inactive sink, so that every batch is full. The time runs from its activation
+//! until the last event has arrived.
 //!
 //! Run with `cargo bench --bench batch`; exits 1 if the requirement is missed.
 
@@ -69,7 +69,8 @@ fn measure(events: usize, options: &str) -> f64 {
     events as f64 / began.elapsed().as_secs_f64()
 }
 
-/// A receiver that answers each request after [`ANSWER_AFTER`]; returns its URL and the number of events that it has answered.
+/// A receiver that answers each request after [`ANSWER_AFTER`]; returns its URL and the number of events that it has
+/// answered.
 fn receive() -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     let url = format!("http://{}/", listener.local_addr().expect("the listener is bound"));

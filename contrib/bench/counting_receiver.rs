@@ -45,7 +45,8 @@ impl CountingReceiver {
         self.requests.load(Relaxed)
     }
 
-    /// Waits until as many requests have come, or none has come for the time of `stall`; returns when the last one came.
+    /// Waits until as many requests have come, or none has come for the time of `stall`; returns when the last one
+    /// came.
     pub fn wait_for(&self, count: usize, stall: Duration) -> Instant {
         let (mut seen, mut last) = (self.count(), Instant::now());
         while seen < count && last.elapsed() < stall {

@@ -1,6 +1,6 @@
-//! Throughput of durable emits over HTTP, by one emitter and by 64, beside what the database underneath does with the same
-//! rows: sled alone, synced after every emit and after every 64. All alternate in one run, so that the ratios are comparable
-//! on any machine.
+//! Throughput of durable emits over HTTP, by one emitter and by 64, beside what the database underneath does with the
+//! same rows: sled alone, synced after every emit and after every 64. All alternate in one run, so that the ratios are
+//! comparable on any machine.
 //!
 //! Run with `cargo bench --bench emit`; exits 1 if a requirement is missed.
 

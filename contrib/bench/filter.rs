@@ -1,8 +1,8 @@
-//! Processor time of a filter on a 500-byte event, in the server and in the worker process together: a filter of the kind that the
-//! server answers itself, and one that Lua answers; one of them, then ten of one owner, which go to the worker in one message.
-//! Events come one after the other, so that no message to the worker is shared between two of them, and then 16 at a time.
-//! The baseline is a message of the event's size to a thread and back, which alternates with the filters in rounds; the figures
-//! are medians.
+//! Processor time of a filter on a 500-byte event, in the server and in the worker process together: a filter of the
+//! kind that the server answers itself, and one that Lua answers; one of them, then ten of one owner, which go to the
+//! worker in one message. Events come one after the other, so that no message to the worker is shared between two of
+//! them, and then 16 at a time. The baseline is a message of the event's size to a thread and back, which alternates
+//! with the filters in rounds; the figures are medians.
 //!
 //! Run with `cargo bench --bench filter`; exits 1 if a filter exceeds its budget.
 

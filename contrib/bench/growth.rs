@@ -1,8 +1,8 @@
 //! Size of the database after many events with a small history, through the store and the queue engine without HTTP.
 //!
-//! Every event is emitted, delivered and acknowledged, and history is pruned as the server does it. The emitters let the
-//! server choose the ids, then choose random ones. The baseline is a store whose rows are keyed by random ids, as a plain
-//! layout would have them, under the same load.
+//! Every event is emitted, delivered and acknowledged, and history is pruned as the server does it. The emitters let
+//! the server choose the ids, then choose random ones. The baseline is a store whose rows are keyed by random ids, as a
+//! plain layout would have them, under the same load.
 //!
 //! Run with `cargo bench --bench growth`; `GROWTH_EVENTS=50000` makes it short. Exits 1 if a requirement is missed.
 

@@ -1,9 +1,9 @@
 //! Latency of deliveries to a healthy sink beside thousands of sinks whose receivers hang or refuse connections.
 //!
-//! The latency runs from sending an emit until the webhook request arrives at a receiver in this process. It is measured
-//! with the hostile sinks idle, and again while they have events to deliver: for a sink of the same owner and for one of
-//! another. The hostile sinks retry by the default schedule. Each measurement has five parts, of whose percentiles the
-//! median counts: a disk that stalls for a moment, in either phase, decides nothing.
+//! The latency runs from sending an emit until the webhook request arrives at a receiver in this process. It is
+//! measured with the hostile sinks idle, and again while they have events to deliver: for a sink of the same owner and
+//! for one of another. The hostile sinks retry by the default schedule. Each measurement has five parts, of whose
+//! percentiles the median counts: a disk that stalls for a moment, in either phase, decides nothing.
 //!
 //! Run with `cargo bench --bench isolation`; exits 1 if a requirement is missed.
 

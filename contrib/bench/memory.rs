@@ -1,6 +1,7 @@
 //! Resident memory of a server: idle, after a million events, and with 200,000 sinks.
 //!
-//! Run with `cargo bench --bench memory`; exits 1 if a requirement is missed. A number on the command line replaces the million.
+//! Run with `cargo bench --bench memory`; exits 1 if a requirement is missed. A number on the command line replaces the
+//! million.
 
 mod support;
 

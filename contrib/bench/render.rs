@@ -1,10 +1,12 @@
-//! Processor time of rendering a template for a 500-byte event in a worker process, in a pooled Lua state and in a new one,
-//! and what the way to the worker and back adds to it in both processes. The baseline is a message of the same size to a
-//! thread and back over the same kind of socket. Renders and the baseline alternate in rounds, and the figures are medians.
+//! Processor time of rendering a template for a 500-byte event in a worker process, in a pooled Lua state and in a new
+//! one, and what the way to the worker and back adds to it in both processes. The baseline is a message of the same
+//! size to a thread and back over the same kind of socket. Renders and the baseline alternate in rounds, and the
+//! figures are medians.
 //!
 //! A template that names one field of a large event is measured beside one that takes all of it.
 //!
-//! Run with `cargo bench --bench render`; exits 1 if a render in a pooled state, a named field or the way exceeds its budget.
+//! Run with `cargo bench --bench render`; exits 1 if a render in a pooled state, a named field or the way exceeds its
+//! budget.
 
 mod median;
 mod worker_support;

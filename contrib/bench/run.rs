@@ -1,4 +1,5 @@
-//! Throughput of `svc run --json-rpc` with an echo handler, on one core, over a pipe; each request has a fresh evaluator.
+//! Throughput of `svc run --json-rpc` with an echo handler, on one core, over a pipe; each request has a fresh
+//! evaluator.
 //!
 //! The baselines come from the same run: a hand-written loop in plain Luau with one Lua state for all requests, and one
 //! with a new Lua state for each. Both are this program, started with `--shared` and `--fresh`; neither has limits, a

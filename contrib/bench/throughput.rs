@@ -1,10 +1,10 @@
-//! Webhook deliveries per second and the processor time of one, with the default body and with a Lua template, for one sink
-//! up to ten thousand; and the bytes that the daemon writes to disk for each.
+//! Webhook deliveries per second and the processor time of one, with the default body and with a Lua template, for one
+//! sink up to ten thousand; and the bytes that the daemon writes to disk for each.
 //!
 //! The time runs from the first emit until the last webhook request has arrived at a receiver in this process. The
 //! baseline is a bare hyper client that posts the same body to the same receiver over as many connections as there are
-//! sinks, without queue, order or disk. Rounds of deliveries to ten and to ten thousand sinks then compare the cost of the
-//! two: the speed of a machine changes, and with it that of measurements minutes apart.
+//! sinks, without queue, order or disk. Rounds of deliveries to ten and to ten thousand sinks then compare the cost of
+//! the two: the speed of a machine changes, and with it that of measurements minutes apart.
 //!
 //! Run with `cargo bench --bench throughput`; exits 1 if a requirement is missed.
 
@@ -28,8 +28,8 @@ use support::{Daemon, PAYLOAD, requirement};
 const EMITTERS: usize = 8;
 /// The longest wait for deliveries.
 const LONGEST: Duration = Duration::from_secs(300);
-/// Deliveries of each measurement. The daemon hands its database the writes of many events at once; all measurements include
-/// several of these checkpoints.
+/// Deliveries of each measurement. The daemon hands its database the writes of many events at once; all measurements
+/// include several of these checkpoints.
 const DELIVERIES: usize = 100_000;
 /// Posts of the baseline.
 const POSTS: usize = 20_000;

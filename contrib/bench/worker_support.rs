@@ -101,8 +101,8 @@ impl Echo {
         Self { socket: UnixStream::from_std(ours).expect("a socket can be watched"), message }
     }
 
-    /// Processor time of sending a message of an event's size and receiving it back, in microseconds: the mean of so many
-    /// messages.
+    /// Processor time of sending a message of an event's size and receiving it back, in microseconds: the mean of so
+    /// many messages.
     pub async fn micros(&mut self, messages: usize) -> f64 {
         let before = cpu_micros();
         for _ in 0..messages {

@@ -1,7 +1,7 @@
 //! Runs the health check of the space, from inside it.
 //!
-//! [`HealthChecker::run`] checks at every interval and reports each result; the server counts failures and decides on the
-//! space's health. A check that hangs fails with its timeout, and its process group is killed.
+//! [`HealthChecker::run`] checks at every interval and reports each result; the server counts failures and decides on
+//! the space's health. A check that hangs fails with its timeout, and its process group is killed.
 
 use super::{child_env::ChildEnv, child_process::ChildCommand};
 use crate::{

@@ -1,7 +1,7 @@
 //! Detects a dead link by its bytes, so that a large message on a slow network does not count as silence.
 //!
-//! [`CountedStream`] wraps the socket and counts; [`LinkActivity::stopped`] resolves once too many heartbeats have passed in
-//! which no byte arrived, or none of the pending ones could be sent.
+//! [`CountedStream`] wraps the socket and counts; [`LinkActivity::stopped`] resolves once too many heartbeats have
+//! passed in which no byte arrived, or none of the pending ones could be sent.
 
 use std::{
     io,

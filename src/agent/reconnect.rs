@@ -1,7 +1,7 @@
 //! Keeps the link to one server: connects, runs the connection until it breaks, and connects again.
 //!
-//! Waits between attempts double, with jitter, so that the agents of a zone do not come back at once. A refused token is
-//! tried again slowly, because it may be renewed meanwhile.
+//! Waits between attempts double, with jitter, so that the agents of a zone do not come back at once. A refused token
+//! is tried again slowly, because it may be renewed meanwhile.
 
 use super::{
     binding::{BindingChange, BindingError},

@@ -1,8 +1,8 @@
 //! The agent's handle on a live link to one server: sends replies, events and registrations, and awaits the server's
 //! answers to registrations.
 //!
-//! The [`connection`](super::connection) owns the socket and takes the queued messages from the other end of the outbox,
-//! so no sender waits for the network ([`crate::platform::outbox`]).
+//! The [`connection`](super::connection) owns the socket and takes the queued messages from the other end of the
+//! outbox, so no sender waits for the network ([`crate::platform::outbox`]).
 
 use super::server_url::ServerUrl;
 use crate::{

@@ -1,7 +1,7 @@
 //! The changes that one set-up script makes to the registration, kept apart from changes that others make meanwhile.
 //!
-//! A Lua script hands its [`SetupChanges`] to the registrar directly. A Python script and its children identify themselves
-//! by the token in their environment, which comes back in a header of the agent's API.
+//! A Lua script hands its [`SetupChanges`] to the registrar directly. A Python script and its children identify
+//! themselves by the token in their environment, which comes back in a header of the agent's API.
 
 use super::registration_file::Declaration;
 use crate::model::method::MethodNames;

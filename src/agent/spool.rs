@@ -1,9 +1,9 @@
 //! The spool: events emitted in this space that no server has confirmed, on disk, in order, bounded.
 //!
-//! An event is accepted once it is on disk ([`Spool::push`]). One link at a time sends ([`Spool::send_over`]): in order,
-//! a window ahead of the confirmations, starting at the oldest unconfirmed event whenever another link takes over. The
-//! server drops an id that it has, so an event is sent at least once and stored once. A confirmed event is deleted
-//! ([`Spool::settle`]); after a crash before that it is sent again.
+//! An event is accepted once it is on disk ([`Spool::push`]). One link at a time sends ([`Spool::send_over`]): in
+//! order, a window ahead of the confirmations, starting at the oldest unconfirmed event whenever another link takes
+//! over. The server drops an id that it has, so an event is sent at least once and stored once. A confirmed event is
+//! deleted ([`Spool::settle`]); after a crash before that it is sent again.
 //!
 //! Keys are sequence numbers, because ids come from the clock, and clocks can be set back.
 
@@ -123,7 +123,8 @@ impl Spool {
         })))
     }
 
-    /// Spools an event that was raised at `raised_at`, and returns its id, a new one if none is given, once it is on disk.
+    /// Spools an event that was raised at `raised_at`, and returns its id, a new one if none is given, once it is on
+    /// disk.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! The startup of an agent, with its first link: runs the space's startup script, and then registers the methods file.
 //!
-//! The saved registration is taken up only afterwards, and only if neither of them has registered anything. A failure is
-//! logged, and never stops the agent. A registration that a server refuses is tried again.
+//! The saved registration is taken up only afterwards, and only if neither of them has registered anything. A failure
+//! is logged, and never stops the agent. A registration that a server refuses is tried again.
 
 use super::{
     registrar::{PendingRegistration, RegisterError},

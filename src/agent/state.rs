@@ -1,6 +1,7 @@
 //! The state that the parts of an agent share: its links, its spool, its registration and its stores.
 //!
-//! [`super::run`] makes it; [`connection`](super::connection), [`setup`](super::setup) and [`api`](super::api) work on it.
+//! [`super::run`] makes it; [`connection`](super::connection), [`setup`](super::setup) and [`api`](super::api) work on
+//! it.
 
 use super::{
     binding::{Binding, BoundSpace},

@@ -1,8 +1,8 @@
 //! The server and the token of a command: flag over environment over `client.toml` over the local server's own
 //! `admin.token`.
 //!
-//! A token from a file goes only to the server it belongs to: the one in `client.toml` to the server named beside it, the
-//! local administrator's to this machine. One on a flag or in the environment goes wherever the user says.
+//! A token from a file goes only to the server it belongs to: the one in `client.toml` to the server named beside it,
+//! the local administrator's to this machine. One on a flag or in the environment goes wherever the user says.
 
 use super::failure::{Failure, TokenSource};
 use crate::{

@@ -1,5 +1,5 @@
-//! The HTTP clients of the command line: [`Client`] sends requests to one server as one user, [`AgentHttp`] to the agent in
-//! the same space, which listens on loopback only and needs no token. Both return answers or a [`Failure`].
+//! The HTTP clients of the command line: [`Client`] sends requests to one server as one user, [`AgentHttp`] to the
+//! agent in the same space, which listens on loopback only and needs no token. Both return answers or a [`Failure`].
 //!
 //! An answer is kept as the text that the server sent, so that `--json` prints exactly that. Commands parse it into the
 //! views of [`crate::model::api`] to print it for people.
@@ -44,8 +44,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The timeout of a request. A sink's test waits for its receiver, which may take less than this.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The most bytes of an answer. The answers to a batch of calls have 64 MiB at most, and a page of 200 events with payloads of
-/// the largest default size about as much; `limits.payload` may be larger.
+/// The most bytes of an answer. The answers to a batch of calls have 64 MiB at most, and a page of 200 events with
+/// payloads of the largest default size about as much; `limits.payload` may be larger.
 const MAX_ANSWER: u64 = 256 << 20;
 
 /// The interval of TCP keep-alives, which detect a dead peer of an idle stream.

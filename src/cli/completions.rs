@@ -1,7 +1,7 @@
 //! `svc completions`: completion scripts for shells, generated from the definitions of the commands.
 //!
-//! `argh_complete` writes the scripts. Two shells get corrections: bash looks up a subcommand below its own command, as many
-//! commands have a `list`; bash and zsh complete file names where no word is known.
+//! `argh_complete` writes the scripts. Two shells get corrections: bash looks up a subcommand below its own command, as
+//! many commands have a `list`; bash and zsh complete file names where no word is known.
 
 use super::{failure::Failure, shell::Shell};
 use argh::CommandInfoWithArgs;

@@ -31,7 +31,8 @@ pub fn find(path: &Path) -> Result<Vec<PathBuf>, SinkFileError> {
 ///
 /// # Errors
 ///
-/// Fails as the first file does that cannot be read, with the variables that all of them lack, or if two define one sink.
+/// Fails as the first file does that cannot be read, with the variables that all of them lack, or if two define one
+/// sink.
 pub fn read_sinks(
     files: &[PathBuf],
     environment: impl Fn(&str) -> Option<String>,

@@ -143,8 +143,8 @@ impl Failure {
         }
     }
 
-    /// Returns true if the same request can succeed later: no answer came, or the server or what stands before it cannot
-    /// take requests for now.
+    /// Returns true if the same request can succeed later: no answer came, or the server or what stands before it
+    /// cannot take requests for now.
     pub fn is_temporary(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::NoAnswer { .. } | Self::NoAgent { .. } | Self::AgentNotConnected(_) => {
@@ -155,8 +155,8 @@ impl Failure {
         }
     }
 
-    /// Returns true if an event that failed so is kept in the spool: for a failure that may pass, and for an answer that is
-    /// not one of svc, such as the page of a network that wants a login.
+    /// Returns true if an event that failed so is kept in the spool: for a failure that may pass, and for an answer
+    /// that is not one of svc, such as the page of a network that wants a login.
     pub fn keeps_event(&self) -> bool {
         self.is_temporary() || matches!(self, Self::Foreign { .. }) && !self.is_final()
     }

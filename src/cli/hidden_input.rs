@@ -1,8 +1,8 @@
 //! A line typed at the terminal that is not shown.
 //!
-//! The terminal's settings outlive the process, so they are restored before a signal ends or stops it. The handlers do this
-//! themselves and then let the signal take its default effect: it may arrive in another thread than the one that reads. Each
-//! uses only functions that are safe in a handler.
+//! The terminal's settings outlive the process, so they are restored before a signal ends or stops it. The handlers do
+//! this themselves and then let the signal take its default effect: it may arrive in another thread than the one that
+//! reads. Each uses only functions that are safe in a handler.
 
 use std::{
     mem, ptr,
@@ -12,8 +12,8 @@ use std::{
 /// The signals that end the process.
 const FATAL: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
-/// The settings of the terminal before and during the question; null while there is none. They are never freed, because a
-/// handler may be reading them.
+/// The settings of the terminal before and during the question; null while there is none. They are never freed, because
+/// a handler may be reading them.
 static SETTINGS: AtomicPtr<EchoSettings> = AtomicPtr::new(ptr::null_mut());
 
 /// True while this process has turned the echo off.
@@ -48,7 +48,8 @@ impl EchoOff {
         }
         former.extend(install(libc::SIGTSTP, stop_by_signal));
         former.extend(install(libc::SIGCONT, continue_by_signal));
-        // After the handlers: from here on, every way out restores the settings. TCSAFLUSH discards what was typed before.
+        // After the handlers: from here on, every way out restores the settings. TCSAFLUSH discards what was typed
+        // before.
         set_echo_off(libc::TCSAFLUSH);
         Self { former }
     }
@@ -65,7 +66,8 @@ impl Drop for EchoOff {
     }
 }
 
-/// Installs a handler and returns the action before. A signal that the process ignores, as below `nohup`, stays ignored.
+/// Installs a handler and returns the action before. A signal that the process ignores, as below `nohup`, stays
+/// ignored.
 fn install(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) -> Option<(libc::c_int, libc::sigaction)> {
     // SAFETY: sigaction is plain data for which all zeros is a value: the default action with an empty mask.
     let (mut action, mut former): (libc::sigaction, libc::sigaction) = unsafe { mem::zeroed() };
@@ -129,8 +131,8 @@ fn set_echo_off(when: libc::c_int) {
     }
 }
 
-/// Restores the settings if the echo is off. In the background the terminal belongs to another process, which has made its
-/// own.
+/// Restores the settings if the echo is off. In the background the terminal belongs to another process, which has made
+/// its own.
 fn restore(when: libc::c_int) -> bool {
     // SAFETY: the settings are never freed.
     let settings = unsafe { SETTINGS.load(Ordering::SeqCst).as_ref() };

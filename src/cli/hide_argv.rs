@@ -10,8 +10,8 @@ const MIN_SECRET_BYTES: usize = 8;
 /// Options of any command whose values are secrets. The value of a header is often one.
 const SECRET_OPTIONS: [&[u8]; 3] = [b"--token", b"--secret", b"--header"];
 
-/// Overwrites the values of [`SECRET_OPTIONS`] in the arguments of the process. Call it while the process has one thread,
-/// and after the arguments were copied.
+/// Overwrites the values of [`SECRET_OPTIONS`] in the arguments of the process. Call it while the process has one
+/// thread, and after the arguments were copied.
 pub fn hide_secret_options() {
     change_areas(|[arguments, _]| overwrite_options(arguments));
 }
@@ -32,8 +32,8 @@ fn change_areas(change: impl FnOnce([&mut [u8]; 2])) {
             return &mut [][..];
         }
         let area = std::ptr::with_exposed_provenance_mut::<u8>(start);
-        // SAFETY: the kernel put the arguments and the environment there, in writable memory of this process, each in an
-        // area of its own, and no other thread runs that could read them meanwhile. Rust holds copies of them.
+        // SAFETY: the kernel put the arguments and the environment there, in writable memory of this process, each in
+        // an area of its own, and no other thread runs that could read them meanwhile. Rust holds copies of them.
         unsafe { std::slice::from_raw_parts_mut(area, end - start) }
     }));
 }

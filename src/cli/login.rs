@@ -1,7 +1,7 @@
 //! `svc login` gets a token from the server and saves it for later commands; `svc whoami` shows the caller.
 //!
-//! The password is used once, for a session that makes the token, and is not kept. A token that a login made is deleted by
-//! the next login to the same server that replaces it; one that the user gave is left alone.
+//! The password is used once, for a session that makes the token, and is not kept. A token that a login made is deleted
+//! by the next login to the same server that replaces it; one that the user gave is left alone.
 
 use super::{
     access::{self, Access, LoginToken, ServerAddress},

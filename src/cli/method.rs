@@ -89,7 +89,8 @@ client_command! {
         #[argh(positional)]
         name: String,
 
-        /// its params, an object or an array; @FILE reads a file, - reads stdin, which is also read if something is piped in
+        /// its params, an object or an array; @FILE reads a file, - reads stdin, which is also read if something is
+        /// piped in
         #[argh(positional)]
         params: Option<String>,
 

@@ -1,16 +1,16 @@
 //! The command line: `main` → [`run`] → one `match`.
 //!
-//! Each command has an argh struct that holds its arguments, and checks them before anything is sent. [`macros`] declares
-//! the arguments that commands share. [`normalize_args`] accepts spellings that argh does not know; [`access`] finds the
-//! server and the token; [`client`] sends requests to the server, and to the agent of the same space. [`resource`]
-//! describes each kind of record, to list, show and delete it. [`shell`] is the environment with stdin, stdout and stderr,
-//! and [`failure`] the exit codes.
+//! Each command has an argh struct that holds its arguments, and checks them before anything is sent. [`macros`]
+//! declares the arguments that commands share. [`normalize_args`] accepts spellings that argh does not know; [`access`]
+//! finds the server and the token; [`client`] sends requests to the server, and to the agent of the same space.
+//! [`resource`] describes each kind of record, to list, show and delete it. [`shell`] is the environment with stdin,
+//! stdout and stderr, and [`failure`] the exit codes.
 //!
-//! - commands on the server of a user: [`event`], [`sink`], [`source`], [`script`], [`space`], [`template`], [`method`],
-//!   [`user`], [`identity`], [`login`], [`audit`], [`backup`], [`mcp`]
+//! - commands on the server of a user: [`event`], [`sink`], [`source`], [`script`], [`space`], [`template`],
+//!   [`method`], [`user`], [`identity`], [`login`], [`audit`], [`backup`], [`mcp`]
 //! - commands of a host: [`server`], [`agent`], [`run`](mod@run), [`restore`], [`store`], [`completions`]
-//! - parts of commands: [`arguments`] with [`hidden_input`] and [`hide_argv`], [`activation`], [`definition_files`] with
-//!   [`sink_file`] and [`source_file`], [`partial_file`], [`progress`], [`table`], [`json`]
+//! - parts of commands: [`arguments`] with [`hidden_input`] and [`hide_argv`], [`activation`], [`definition_files`]
+//!   with [`sink_file`] and [`source_file`], [`partial_file`], [`progress`], [`table`], [`json`]
 
 #[macro_use]
 mod macros;
@@ -65,7 +65,8 @@ use std::{
     process::ExitCode,
 };
 
-/// Route events: run the server, raise events, and manage the sinks they are delivered to and the spaces they come from.
+/// Route events: run the server, raise events, and manage the sinks they are delivered to and the spaces they come
+/// from.
 #[derive(FromArgs, ArgsInfo, Clone, Debug, PartialEq)]
 #[argh(
     name = "svc",

@@ -1,8 +1,9 @@
 //! Normalisation of the command line: spellings that argh does not know.
 //!
-//! `--name=value` becomes two words, `help` and `-h` become `--help`, `-` becomes `@-` where a payload is taken, `svc event
-//! TYPE` becomes `svc event emit TYPE`, and `svc backup FILE` becomes `svc backup create FILE`. The word after a flag that takes a
-//! value stays as it is, and so do the words after the file of `svc run`, which are its arguments.
+//! `--name=value` becomes two words, `help` and `-h` become `--help`, `-` becomes `@-` where a payload is taken,
+//! `svc event TYPE` becomes `svc event emit TYPE`, and `svc backup FILE` becomes `svc backup create FILE`. The word
+//! after a flag that takes a value stays as it is, and so do the words after the file of `svc run`, which are its
+//! arguments.
 
 use super::{arguments::STDIN, backup::BackupSubcommand, event::EventSubcommand, failure::Failure};
 use argh::{CommandInfoWithArgs, FlagInfoKind, SubCommands as _};
@@ -25,8 +26,8 @@ const IMPLIED: [[&str; 2]; 2] = [["event", "emit"], ["backup", "create"]];
 ///
 /// # Errors
 ///
-/// Fails if a word is not UTF-8, if `-` stands where no payload is taken, if `svc event` stands alone, or if `svc event` is followed by
-/// flags and then by a word that names both a command and a possible event type.
+/// Fails if a word is not UTF-8, if `-` stands where no payload is taken, if `svc event` stands alone, or if
+/// `svc event` is followed by flags and then by a word that names both a command and a possible event type.
 pub fn normalize(typed: impl IntoIterator<Item = OsString>, svc: &CommandInfoWithArgs) -> Result<Vec<String>, Failure> {
     let mut words = Vec::new();
     let mut help = false;

@@ -1,8 +1,8 @@
 //! A file that gets its name only when it is whole and on disk.
 //!
-//! Until then it is `FILE.partial`, which is deleted if the command fails or is interrupted. One that a killed command left
-//! behind is deleted by the next. The file holds secrets and may be in a folder that others can write to, so it is always a
-//! new one: never a link, and never a file that another process has open.
+//! Until then it is `FILE.partial`, which is deleted if the command fails or is interrupted. One that a killed command
+//! left behind is deleted by the next. The file holds secrets and may be in a folder that others can write to, so it is
+//! always a new one: never a link, and never a file that another process has open.
 
 use super::failure::Failure;
 use std::{
@@ -131,8 +131,8 @@ fn busy(partial: &Path) -> Failure {
     Failure::Bad(format!("another command is writing {}: wait for it", partial.display()))
 }
 
-/// Deletes the file and ends the process on the signals that ask for its end. Without a way to wait for them they end the
-/// process as usual, and the file stays.
+/// Deletes the file and ends the process on the signals that ask for its end. Without a way to wait for them they end
+/// the process as usual, and the file stays.
 fn delete_when_interrupted(partial: PathBuf) {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build() else { return };
     let signals = {

@@ -1,4 +1,5 @@
-//! One description of each kind of record in the API: its path, its noun, how one is found by name, and how it is shown.
+//! One description of each kind of record in the API: its path, its noun, how one is found by name, and how it is
+//! shown.
 //!
 //! [`list`], [`show`] and [`ResourceKind::delete`] work on any kind. The descriptions stand with the commands of each
 //! kind, as [`Resource`] of its view.
@@ -320,8 +321,8 @@ impl ResourceKind {
     }
 }
 
-/// The id of the stored script that a record of this owner means by a name or id. Global records use global scripts; the
-/// caller's own script of the same name is not meant.
+/// The id of the stored script that a record of this owner means by a name or id. Global records use global scripts;
+/// the caller's own script of the same name is not meant.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! `svc script`: programs stored on the server by name. `apply` makes a stored script equal to a file, `run` calls a tool
-//! or tries a script on a sample event.
+//! `svc script`: programs stored on the server by name. `apply` makes a stored script equal to a file, `run` calls a
+//! tool or tries a script on a sample event.
 //!
 //! A script is identified by its owner and name. Fields without a flag stay as the server has them. A second run of
 //! `apply` changes nothing.

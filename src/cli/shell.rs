@@ -114,8 +114,8 @@ impl<'a> Shell<'a> {
         answer
     }
 
-    /// Prints a message beside the result, on stderr. All lines but the first are indented, so that no line of a script's
-    /// trace passes for a message of the command.
+    /// Prints a message beside the result, on stderr. All lines but the first are indented, so that no line of a
+    /// script's trace passes for a message of the command.
     pub fn note(&mut self, text: &str) {
         let lines: Vec<_> = text.lines().map(printable).collect();
         // A broken stderr cannot be reported.

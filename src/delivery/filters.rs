@@ -1,8 +1,8 @@
 //! The filters of sinks and subscriptions, and the errors of each.
 //!
-//! A filter that fails counts as a match: an event that was not meant for a sink does less harm than one that is missing.
-//! [`crate::routing::emit`] asks for the filters of routes, [`super::subscriptions`] for those of formatters, and
-//! [`super::deliver`] keeps them in line with the records. No lock is held while a filter runs.
+//! A filter that fails counts as a match: an event that was not meant for a sink does less harm than one that is
+//! missing. [`crate::routing::emit`] asks for the filters of routes, [`super::subscriptions`] for those of formatters,
+//! and [`super::deliver`] keeps them in line with the records. No lock is held while a filter runs.
 
 use super::plain_filter::{FilteredEvent, PlainFilter};
 use crate::{
@@ -88,7 +88,8 @@ impl EventFilters {
         verdicts.into_iter().map(|(sink, _, verdict)| (sink, verdict)).collect()
     }
 
-    /// Runs the filters of these sinks: plain ones here, those of the event's user in one message to a worker, the global ones in another.
+    /// Runs the filters of these sinks: plain ones here, those of the event's user in one message to a worker, the
+    /// global ones in another.
     async fn run(&self, event: &Arc<Event>, sinks: Vec<SinkId>) -> Vec<Answered> {
         let found: Vec<_> = {
             let by_sink = self.0.by_sink.read();

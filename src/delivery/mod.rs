@@ -5,8 +5,8 @@
 //! [`PendingDelivery`](crate::routing::queue::PendingDelivery) from the queue, a [`CompletedAttempt`] from a sink or
 //! subscription, a [`SettledAttempt`](crate::routing::queue::SettledAttempt) from the retry policy back to the queue.
 //!
-//! A sink that fails for long is reported by an event: [`sink_failures`] keeps a [`sink_failure`] for each sink and decides
-//! on the reports, [`sink_report`] is one of them, and [`sink_report_emitter`] emits them.
+//! A sink that fails for long is reported by an event: [`sink_failures`] keeps a [`sink_failure`] for each sink and
+//! decides on the reports, [`sink_report`] is one of them, and [`sink_report_emitter`] emits them.
 
 mod completed_attempt;
 pub mod deliver;

@@ -1,8 +1,8 @@
 //! The filters that the server answers itself: comparisons of fields with constants, joined by `and`, `or` and `not`.
 //!
-//! Most filters are of this kind, and a message to a worker process takes fifty times as long as their answer. An expression
-//! means here exactly what it means in Lua. Whatever this file does not know, and whatever would be an error in Lua, is left to
-//! a worker, which also words the error.
+//! Most filters are of this kind, and a message to a worker process takes fifty times as long as their answer. An
+//! expression means here exactly what it means in Lua. Whatever this file does not know, and whatever would be an error
+//! in Lua, is left to a worker, which also words the error.
 
 use crate::model::event::Event;
 use serde_json::Value;

@@ -1,8 +1,8 @@
 //! Sinks whose deliveries fail: those that gave an event up, those that hold one, and those whose queue drops events.
 //!
-//! [`super::deliver`] records failures and successes here, the queue engine drops; the HTTP API shows them. A failure lasts until
-//! an event is delivered, also over a restart. Each change of state makes a report, which is stored with the new
-//! state and emitted afterwards ([`super::sink_report_emitter`]), so that a crash loses and repeats none.
+//! [`super::deliver`] records failures and successes here, the queue engine drops; the HTTP API shows them. A failure
+//! lasts until an event is delivered, also over a restart. Each change of state makes a report, which is stored with
+//! the new state and emitted afterwards ([`super::sink_report_emitter`]), so that a crash loses and repeats none.
 //!
 //! Reports are bounded: a sink makes few of them in a minute, and one that was caused by another report says so in its
 //! `depth`, which has a limit. A state that was not reported because of the first limit is reported later, if it lasts.
@@ -135,7 +135,8 @@ impl SinkFailures {
         });
     }
 
-    /// Ends the failure of a sink that held `event`, which its script has given up. A sink that gave others up fails on.
+    /// Ends the failure of a sink that held `event`, which its script has given up. A sink that gave others up fails
+    /// on.
     pub fn end_hold(&self, sink: ReportedSink<'_>, event: &Event) {
         if self.get(sink.id).is_some_and(|failure| failure.state == FailureState::Held) {
             self.end(sink, event);
@@ -183,8 +184,8 @@ impl SinkFailures {
         }
     }
 
-    /// Reports the states that could not be reported when they changed, because there were too many reports. `with_sink` calls
-    /// its argument with the sink of an id, if there is one.
+    /// Reports the states that could not be reported when they changed, because there were too many reports.
+    /// `with_sink` calls its argument with the sink of an id, if there is one.
     pub fn report_late(&self, with_sink: impl Fn(SinkId, &mut dyn FnMut(ReportedSink<'_>))) {
         let unreported: Vec<SinkId> = {
             let mut state = self.state.lock();

@@ -1,4 +1,5 @@
-//! The reports about sinks, which are events of the service: `sink.failing`, `sink.held`, `sink.recovered` and `sink.dropping`.
+//! The reports about sinks, which are events of the service: `sink.failing`, `sink.held`, `sink.recovered` and
+//! `sink.dropping`.
 //!
 //! [`super::sink_failures`] decides when there is one and keeps it until [`super::sink_report_emitter`] has emitted it.
 

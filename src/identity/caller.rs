@@ -1,5 +1,5 @@
-//! Resolves a request's credential to a [`Caller`], watches that it stays valid, and checks it again with each change that
-//! the caller makes.
+//! Resolves a request's credential to a [`Caller`], watches that it stays valid, and checks it again with each change
+//! that the caller makes.
 
 use super::{
     error::IdentityError,
@@ -73,15 +73,15 @@ impl Caller {
         AuditEntry::new(Some(self.actor()), action, object).in_room(self.audit_room())
     }
 
-    /// The room of the audit log for entries of this caller. An agent's token is handed to programs, so that its entries are
-    /// not those of an administrator.
+    /// The room of the audit log for entries of this caller. An agent's token is handed to programs, so that its
+    /// entries are not those of an administrator.
     pub fn audit_room(&self) -> AuditRoom {
         let is_agent = matches!(self.via, Credential::Agent { .. });
         if self.permissions.is_administrative() && !is_agent { AuditRoom::Administrative } else { AuditRoom::Ordinary }
     }
 
-    /// Fails with [`IdentityError::AgentCredentials`] for an agent: a stolen agent token must not create a credential that
-    /// outlives its space.
+    /// Fails with [`IdentityError::AgentCredentials`] for an agent: a stolen agent token must not create a credential
+    /// that outlives its space.
     pub fn check_may_manage_credentials(&self) -> Result<(), IdentityError> {
         match self.via {
             Credential::Token { .. } | Credential::Session { .. } => Ok(()),
@@ -131,20 +131,20 @@ impl Identity {
         }
     }
 
-    /// Resolves once the caller would no longer authenticate with the same permissions: its credential or user is deleted
-    /// or has expired, or its permissions changed. Long-lived connections select on this.
+    /// Resolves once the caller would no longer authenticate with the same permissions: its credential or user is
+    /// deleted or has expired, or its permissions changed. Long-lived connections select on this.
     pub async fn wait_until_invalid(&self, caller: &Caller) {
         self.wait_until_rejected(caller, |now| now == caller.permissions).await;
     }
 
-    /// Resolves once the caller's credential or user is deleted or has expired. Its permissions may change: callers of this
-    /// check them at each use.
+    /// Resolves once the caller's credential or user is deleted or has expired. Its permissions may change: callers of
+    /// this check them at each use.
     pub async fn wait_until_revoked(&self, caller: &Caller) {
         self.wait_until_rejected(caller, |_| true).await;
     }
 
-    /// Resolves once the caller no longer authenticates with this permission. Its other permissions may change: callers of
-    /// this check those at each use.
+    /// Resolves once the caller no longer authenticates with this permission. Its other permissions may change: callers
+    /// of this check those at each use.
     pub async fn wait_until_denied(&self, caller: &Caller, permission: Permission) {
         self.wait_until_rejected(caller, |now| now.contains(permission)).await;
     }
@@ -211,8 +211,9 @@ impl Identity {
         self.state().current(caller)
     }
 
-    /// Makes one change for a caller. Its credential and its permissions are those of the moment of the decision: what it was
-    /// when the request arrived may have been taken from it since, while its body was read or a password was hashed.
+    /// Makes one change for a caller. Its credential and its permissions are those of the moment of the decision: what
+    /// it was when the request arrived may have been taken from it since, while its body was read or a password was
+    /// hashed.
     ///
     /// # Errors
     ///
@@ -246,8 +247,8 @@ impl IdentityState {
         Some(Caller { user, permissions, via: caller.via.clone() })
     }
 
-    /// The account behind a caller's credential, and the time the credential expires, if it does; `None` if the credential no
-    /// longer authenticates.
+    /// The account behind a caller's credential, and the time the credential expires, if it does; `None` if the
+    /// credential no longer authenticates.
     fn valid_credential(&self, caller: &Caller) -> Option<(&Account, Option<Timestamp>)> {
         let account = self.accounts.get(&caller.user.id).filter(|account| account.user.active)?;
         let expiry = match &caller.via {

@@ -43,8 +43,8 @@ pub(super) struct DecidedChange<T> {
 }
 
 impl Identity {
-    /// Makes one change: `decide` sees the result of every change before it; then the change is written and applied. A change
-    /// without writes leaves no audit entry.
+    /// Makes one change: `decide` sees the result of every change before it; then the change is written and applied. A
+    /// change without writes leaves no audit entry.
     ///
     /// # Errors
     ///

@@ -1,9 +1,10 @@
 //! Turns at hashing passwords: a few at a time, with a short queue, and memory that goes from one turn to the next.
 //!
-//! A flood of logins must neither take memory nor keep an honest user waiting. So few wait at all, fewer of one network, and
-//! the rest are refused at once. Callers who are logged in come first, then networks by the number of their recent attempts:
-//! a network that has tried nothing yet passes everyone who keeps trying. Attempts that succeed count as well, since a user
-//! with a password could otherwise keep the turns busy. Equals come in the order of their arrival.
+//! A flood of logins must neither take memory nor keep an honest user waiting. So few wait at all, fewer of one
+//! network, and the rest are refused at once. Callers who are logged in come first, then networks by the number of
+//! their recent attempts: a network that has tried nothing yet passes everyone who keeps trying. Attempts that succeed
+//! count as well, since a user with a password could otherwise keep the turns busy. Equals come in the order of their
+//! arrival.
 
 use super::login_throttle::network;
 use argon2::Block;
@@ -16,8 +17,8 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-/// The most hashings at once: half of the processors, so that a flood of logins leaves the others to everybody else, and no more
-/// than two. Each has 19 MiB of memory while there is somebody to hash for.
+/// The most hashings at once: half of the processors, so that a flood of logins leaves the others to everybody else,
+/// and no more than two. Each has 19 MiB of memory while there is somebody to hash for.
 fn max_concurrent() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     (processors / 2).clamp(1, 2)
@@ -97,8 +98,8 @@ impl HashingQueue {
     ///
     /// # Errors
     ///
-    /// Fails if the queue, or the part of it that one network may have, is full and everyone there comes first, or someone
-    /// has come since who does.
+    /// Fails if the queue, or the part of it that one network may have, is full and everyone there comes first, or
+    /// someone has come since who does.
     pub async fn turn(&self, rank: HashRank) -> Result<HashingTurn, HashingOverload> {
         let waiting = {
             let mut state = self.0.lock();

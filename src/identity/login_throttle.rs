@@ -1,11 +1,11 @@
-//! Slows down password guessing. After a few failures an address must wait before its next attempt on the same name, and
-//! after some more before any attempt; the wait doubles each time.
+//! Slows down password guessing. After a few failures an address must wait before its next attempt on the same name,
+//! and after some more before any attempt; the wait doubles each time.
 //!
 //! A name alone is never refused, or anybody could lock its owner out by failing; after very many failures its attempts
 //! are delayed a little, from every address.
 //!
-//! An attempt counts as failed from its start and is taken back if it succeeds, so that concurrent attempts do not bypass
-//! the count. The maps are bounded; the entry without a failure for longest is removed first.
+//! An attempt counts as failed from its start and is taken back if it succeeds, so that concurrent attempts do not
+//! bypass the count. The maps are bounded; the entry without a failure for longest is removed first.
 
 use parking_lot::Mutex;
 use std::{

@@ -1,12 +1,12 @@
 //! Users, roles, groups, API tokens, sessions and agent tokens: authentication and permissions.
 //!
-//! All [`records`] are in memory ([`state`]); the store is read once, by [`open`]. [`handle`] is the one way to change them.
-//! Every request is authenticated against memory, so a deleted or deactivated user is locked out at once.
+//! All [`records`] are in memory ([`state`]); the store is read once, by [`open`]. [`handle`] is the one way to change
+//! them. Every request is authenticated against memory, so a deleted or deactivated user is locked out at once.
 //!
-//! [`caller`] resolves a request's credential to a [`Caller`]. [`users`], [`roles`], [`groups`], [`tokens`], [`sessions`]
-//! and [`agents`] each hold the changes to one kind of record. [`secret`] makes the secrets of tokens and sessions;
-//! [`agent_tokens`] finds the space of one. A login goes through the [`login_throttle`] and the [`hashing_queue`] to the hash
-//! of its [`password`].
+//! [`caller`] resolves a request's credential to a [`Caller`]. [`users`], [`roles`], [`groups`], [`tokens`],
+//! [`sessions`] and [`agents`] each hold the changes to one kind of record. [`secret`] makes the secrets of tokens and
+//! sessions; [`agent_tokens`] finds the space of one. A login goes through the [`login_throttle`] and the
+//! [`hashing_queue`] to the hash of its [`password`].
 
 mod agent_tokens;
 mod agents;

@@ -1,7 +1,8 @@
-//! Opens identity: reads all records, and on the first start creates the roles `admin` and `member` and the user `admin`.
+//! Opens identity: reads all records, and on the first start creates the roles `admin` and `member` and the user
+//! `admin`.
 //!
-//! The API token and the password of `admin` go into two files, which are written before the records; the records are one
-//! batch. A crash in between leaves no records, and the next start does all of it again, over the files.
+//! The API token and the password of `admin` go into two files, which are written before the records; the records are
+//! one batch. A crash in between leaves no records, and the next start does all of it again, over the files.
 
 use super::{
     error::{IdentityError, IdentityOpenError},

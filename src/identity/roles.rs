@@ -1,5 +1,5 @@
-//! Changes to roles. A user who may edit roles can grant itself every permission, so no rule limits the permissions that
-//! it puts into a role: it is an administrator.
+//! Changes to roles. A user who may edit roles can grant itself every permission, so no rule limits the permissions
+//! that it puts into a role: it is an administrator.
 
 use super::{
     caller::Caller,

@@ -7,8 +7,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 
-/// A secret in clear text. It is shown once, to its owner, and never logged: it has no `Display`, and its `Debug` output
-/// hides it.
+/// A secret in clear text. It is shown once, to its owner, and never logged: it has no `Display`, and its `Debug`
+/// output hides it.
 pub struct Secret(String);
 
 /// The stored form of a secret.

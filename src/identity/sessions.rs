@@ -76,8 +76,8 @@ impl Identity {
         }
     }
 
-    /// Changes the caller's own password, ends all its sessions, and revokes its tokens if that is asked for, except the
-    /// credential it presented.
+    /// Changes the caller's own password, ends all its sessions, and revokes its tokens if that is asked for, except
+    /// the credential it presented.
     pub async fn change_own_password(
         &self,
         caller: &Caller,

@@ -240,8 +240,8 @@ impl RecordWrite {
     }
 }
 
-/// Checks that no record except `own` has this name, and that the name is no id: a reference to a record is its name or its
-/// id, and must have one reading only.
+/// Checks that no record except `own` has this name, and that the name is no id: a reference to a record is its name or
+/// its id, and must have one reading only.
 pub(super) fn check_new_name<'a, I: PartialEq + 'a>(
     kind: &'static str,
     mut taken: impl Iterator<Item = (&'a I, &'a Name)>,

@@ -1,5 +1,5 @@
-//! Changes to API tokens. Users see, make and delete only their own, and those who manage users also the tokens of the users
-//! that they may change; the token itself is shown once, when it is created.
+//! Changes to API tokens. Users see, make and delete only their own, and those who manage users also the tokens of the
+//! users that they may change; the token itself is shown once, when it is created.
 
 use super::{
     caller::{Caller, Credential},
@@ -41,8 +41,8 @@ impl Identity {
         check_holder(&state, token.user_id, caller).ok().map(|_| token)
     }
 
-    /// Creates a token for the caller, or for a user that the caller may change. A token created with an expiring token expires no
-    /// later, so that a stolen token cannot extend its own access.
+    /// Creates a token for the caller, or for a user that the caller may change. A token created with an expiring token
+    /// expires no later, so that a stolen token cannot extend its own access.
     pub async fn create_token(
         &self,
         caller: &Caller,

@@ -1,7 +1,7 @@
 //! Changes to users.
 //!
-//! No user can extend its own permissions: granting a role requires the role's permissions, and changing a user requires
-//! that user's. The permission to edit roles lifts both rules.
+//! No user can extend its own permissions: granting a role requires the role's permissions, and changing a user
+//! requires that user's. The permission to edit roles lifts both rules.
 
 use super::{
     caller::{Caller, Credential},
@@ -98,8 +98,8 @@ impl Identity {
         .await
     }
 
-    /// Changes a user. A new password, and deactivation, end the user's sessions. Tokens stay valid unless they are revoked
-    /// too; the one that the caller presented stays in any case.
+    /// Changes a user. A new password, and deactivation, end the user's sessions. Tokens stay valid unless they are
+    /// revoked too; the one that the caller presented stays in any case.
     pub async fn update_user(
         &self,
         caller: &Caller,

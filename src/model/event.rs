@@ -1,5 +1,5 @@
-//! Events: a checked type, an envelope with actor and space, and the payload as the raw JSON it arrived in, which is never
-//! parsed again.
+//! Events: a checked type, an envelope with actor and space, and the payload as the raw JSON it arrived in, which is
+//! never parsed again.
 
 use crate::model::{
     id::{EventId, SpaceId, UserId},
@@ -33,8 +33,8 @@ pub enum EventTypeError {
 }
 
 impl EventType {
-    /// The type of a user's event: `custom.` is always prepended, even to a name that starts with it. Positions in errors
-    /// count from 1 within `name`.
+    /// The type of a user's event: `custom.` is always prepended, even to a name that starts with it. Positions in
+    /// errors count from 1 within `name`.
     pub fn custom(name: &str) -> Result<Self, EventTypeError> {
         check_type(name)?;
         let full = format!("custom.{name}");

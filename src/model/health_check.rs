@@ -24,7 +24,8 @@ const DEFAULT_FAILURES: u32 = 3;
 const MAX_TEXT: usize = 2048;
 const MAX_ARGS: usize = 64;
 
-/// A checked definition: the probe, its schedule and its threshold. In JSON it is flat: `{"type": "http", "port": 8080, "interval": "10s"}`.
+/// A checked definition: the probe, its schedule and its threshold. In JSON it is flat:
+/// `{"type": "http", "port": 8080, "interval": "10s"}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "HealthCheckSpec", into = "HealthCheckSpec")]
 pub struct HealthCheck {

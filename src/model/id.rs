@@ -1,5 +1,5 @@
-//! Ids. Each kind is its own type, so that a sink's id cannot be passed for an event's. All are UUIDs; generated ones are
-//! version 7 and sort by time.
+//! Ids. Each kind is its own type, so that a sink's id cannot be passed for an event's. All are UUIDs; generated ones
+//! are version 7 and sort by time.
 
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};

@@ -39,8 +39,8 @@ pub fn locate<T: DeserializeOwned>(json: &Value) -> Result<T, JsonFault> {
     located_json::read(&json.to_string())
 }
 
-/// The fields of an object that a user sends, each with the text of its value: an absent field differs from one that is set to
-/// its default, and what a value holds is checked when the whole record is read.
+/// The fields of an object that a user sends, each with the text of its value: an absent field differs from one that is
+/// set to its default, and what a value holds is checked when the whole record is read.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(transparent)]
 pub struct JsonFields(BTreeMap<String, Box<RawValue>>);
@@ -66,8 +66,8 @@ impl JsonFields {
         whole.read()
     }
 
-    /// Like [`Self::over`], except that null removes a field that the record has; a null for any other field is left for `T` to
-    /// accept or refuse.
+    /// Like [`Self::over`], except that null removes a field that the record has; a null for any other field is left
+    /// for `T` to accept or refuse.
     pub fn patch<T: DeserializeOwned>(&self, record: &impl Serialize) -> Result<T, InvalidJson> {
         let mut whole = Self::of(record);
         for (field, value) in &self.0 {
@@ -85,7 +85,8 @@ impl JsonFields {
     }
 }
 
-/// Reads an event's payload. Null is refused: whoever wrote it had a value in mind, and it would pass for an absent field.
+/// Reads an event's payload. Null is refused: whoever wrote it had a value in mind, and it would pass for an absent
+/// field.
 ///
 /// # Errors
 ///
@@ -98,7 +99,8 @@ pub fn payload<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<
     }
 }
 
-/// Joins the path of a field and its fault. At the top level there is no path, and serde's text names the missing field.
+/// Joins the path of a field and its fault. At the top level there is no path, and serde's text names the missing
+/// field.
 pub fn describe(path: &str, reason: &str) -> String {
     if path.is_empty() { reason.to_owned() } else { format!("`{path}`: {reason}") }
 }

@@ -1,7 +1,8 @@
 //! Measures JSON text without decoding it, for limits that must be checked before anything is allocated for the values.
 //!
 //! Other readers of JSON have other jobs: [`super::jsonrpc`] splits a message into raw members,
-//! `scripting::lua::json` builds Lua values within budgets, and `server::mcp::message` finds a tool's arguments in a body.
+//! `scripting::lua::json` builds Lua values within budgets, and `server::mcp::message` finds a tool's arguments in a
+//! body.
 
 /// The size of a JSON text in terms of its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +35,8 @@ pub fn measure(json: &str) -> JsonShape {
     shape
 }
 
-/// Returns true if objects and arrays are nested deeper than `limit`. Few texts have as many brackets, and to count them is
-/// quick.
+/// Returns true if objects and arrays are nested deeper than `limit`. Few texts have as many brackets, and to count
+/// them is quick.
 pub fn is_deeper_than(json: &str, limit: usize) -> bool {
     let opened = json.bytes().filter(|byte| matches!(byte, b'{' | b'[')).count();
     opened > limit && measure(json).depth > limit

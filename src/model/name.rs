@@ -6,7 +6,8 @@ use std::{fmt, str::FromStr};
 /// The longest name, in bytes.
 const MAX_NAME_BYTES: usize = 64;
 
-/// The name of a user, a role or a group. Names are part of method names and of command lines, hence the plain alphabet.
+/// The name of a user, a role or a group. Names are part of method names and of command lines, hence the plain
+/// alphabet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Name(String);

@@ -1,6 +1,6 @@
 //! Event patterns: `*`, a dotted prefix ending in `.*`, or an exact type; several separated by commas.
-//! They are checked once, when a sink is saved. Only the text is kept, because there may be very many sinks; the matcher's trie
-//! is made of the patterns read from it.
+//! They are checked once, when a sink is saved. Only the text is kept, because there may be very many sinks; the
+//! matcher's trie is made of the patterns read from it.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::{collections::HashSet, fmt, str::FromStr};
@@ -57,8 +57,8 @@ impl<'a> Pattern<'a> {
         }
     }
 
-    /// Returns true if an event of this type matches. The matcher's trie gives the same result for all sinks at once; this is
-    /// for explanations, filters, and tests of the trie.
+    /// Returns true if an event of this type matches. The matcher's trie gives the same result for all sinks at once;
+    /// this is for explanations, filters, and tests of the trie.
     pub fn matches(&self, kind: &str) -> bool {
         match self {
             Self::All => true,

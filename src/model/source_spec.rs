@@ -59,8 +59,8 @@ pub struct SourceSpec {
 pub struct VerifySpec {
     #[serde(rename = "type")]
     pub kind: VerifierKind,
-    /// The secret that the provider signs with or sends, or the place on the server where it is read for every request. Absent:
-    /// unchanged for an existing source. Never shown.
+    /// The secret that the provider signs with or sends, or the place on the server where it is read for every request.
+    /// Absent: unchanged for an existing source. Never shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<ConfiguredValue>,
     /// The time for which a replaced secret stays valid; 24h if absent.

@@ -1,7 +1,7 @@
 //! The settings of a space, as its owner writes them: host, ports, custom fields, health check and driver.
 //!
-//! Names, hosts and health checks are checked as they are deserialized, the rest by [`SpaceSettings::check`], so that no
-//! record holds an invalid value. [`super::template_spec`] applies the same limits to templates.
+//! Names, hosts and health checks are checked as they are deserialized, the rest by [`SpaceSettings::check`], so that
+//! no record holds an invalid value. [`super::template_spec`] applies the same limits to templates.
 
 use super::{health_check::HealthCheck, id::ScriptId};
 use schemars::JsonSchema;

@@ -1,4 +1,5 @@
-//! The definition of a space template, as users write it. [`crate::spaces`] keeps templates and creates spaces from them.
+//! The definition of a space template, as users write it. [`crate::spaces`] keeps templates and creates spaces from
+//! them.
 
 use super::{
     health_check::HealthCheck,

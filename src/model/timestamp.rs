@@ -65,7 +65,8 @@ impl fmt::Display for Timestamp {
         if !(0..=9999).contains(&moment.year()) {
             return f.write_str(&moment.to_rfc3339_opts(SecondsFormat::Micros, true));
         }
-        // This runs several times for every delivery, and chrono takes longer to go through its description of the format.
+        // This runs several times for every delivery, and chrono takes longer to go through its description of the
+        // format.
         let mut text = *b"0000-00-00T00:00:00.000000Z";
         let fields = [
             (0..4, moment.year().unsigned_abs()),

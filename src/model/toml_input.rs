@@ -170,8 +170,8 @@ fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
     (before.matches('\n').count() + 1, before[start..].chars().count() + 1)
 }
 
-/// Serde's message about a value of the wrong type, with the types of TOML in place of those of Rust. Every other message
-/// stays as it is.
+/// Serde's message about a value of the wrong type, with the types of TOML in place of those of Rust. Every other
+/// message stays as it is.
 fn in_terms_of_toml(message: &str) -> String {
     if message == "invalid value: map, expected map with a single key" {
         // Of a name, which serde also reads from a map with its content.

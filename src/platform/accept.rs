@@ -2,7 +2,8 @@
 //!
 //! The server's API and the agent's local API each serve their connections through it. A handler must end by itself
 //! soon after shutdown; one that does not within the drain time is dropped, which closes its connection. A handler that
-//! panics ends its own connection alone. The time that a request's head may take is bounded by [`http1_with_head_timeout`] or the handler's own HTTP builder.
+//! panics ends its own connection alone. The time that a request's head may take is bounded by
+//! [`http1_with_head_timeout`] or the handler's own HTTP builder.
 
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioTimer;
@@ -93,8 +94,8 @@ pub async fn accept_until<H>(
     }
 }
 
-/// Returns whether a failed accept concerns only the connection that was to be accepted, so that the next may succeed at
-/// once.
+/// Returns whether a failed accept concerns only the connection that was to be accepted, so that the next may succeed
+/// at once.
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)

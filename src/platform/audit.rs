@@ -1,11 +1,11 @@
 //! The audit log: every action with its actor and object, and every delivery that the service gave up.
 //!
 //! An entry is written in the same batch as the change it describes ([`Audit::record`]), so that neither is
-//! ever on disk without the other. Keys are UUIDv7 and so sort by time; reading goes backwards from now. A damaged entry is
-//! left out of pages and deleted in its time.
+//! ever on disk without the other. Keys are UUIDv7 and so sort by time; reading goes backwards from now. A damaged
+//! entry is left out of pages and deleted in its time.
 //!
-//! The log has two rooms, each with a bound of its own: one for the entries of administrators, and one for all others. So
-//! nobody else can push an administrator's entries out, however many entries they cause.
+//! The log has two rooms, each with a bound of its own: one for the entries of administrators, and one for all others.
+//! So nobody else can push an administrator's entries out, however many entries they cause.
 
 use crate::{
     model::{event::Actor, id::AuditId, timestamp::Timestamp},
@@ -136,8 +136,8 @@ impl Audit {
             .unwrap_or(Err(StoreError::Closing))
     }
 
-    /// Deletes the entries written before `limit`, then the oldest ones of each room until it has at most its part of `most`,
-    /// and returns how many entries it deleted.
+    /// Deletes the entries written before `limit`, then the oldest ones of each room until it has at most its part of
+    /// `most`, and returns how many entries it deleted.
     ///
     /// # Errors
     ///
@@ -343,8 +343,8 @@ fn purgeable(store: &Store, from: Vec<u8>, limit: Timestamp, surplus: AuditSizes
     Ok(found)
 }
 
-/// Updates the sizes of the rooms and returns them. Damaged sizes are counted anew; unreadable ones stay as they are, and the
-/// group is not written then.
+/// Updates the sizes of the rooms and returns them. Damaged sizes are counted anew; unreadable ones stay as they are,
+/// and the group is not written then.
 fn resize(batch: &mut Batch<'_>, gone: AuditSizes, come: AuditSizes) -> AuditSizes {
     let now = match batch.get(&[keys::AUDIT_BYTES]) {
         Err(StoreError::Damaged { .. }) => count(batch),

@@ -1,5 +1,6 @@
-//! The file mode creation mask of the process. Servers, agents and the commands that write databases and archives keep what
-//! they write to themselves, whatever mask they were started with; the programs that they start get that mask back.
+//! The file mode creation mask of the process. Servers, agents and the commands that write databases and archives keep
+//! what they write to themselves, whatever mask they were started with; the programs that they start get that mask
+//! back.
 
 use std::sync::OnceLock;
 

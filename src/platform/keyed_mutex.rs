@@ -11,8 +11,8 @@ use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 /// Keys that are remembered before those that nobody holds or waits for are dropped.
 const SWEEP: usize = 256;
 
-/// A mutex for each key. A change that takes long holds up changes of its own record only. A key that is not locked takes no
-/// memory for long.
+/// A mutex for each key. A change that takes long holds up changes of its own record only. A key that is not locked
+/// takes no memory for long.
 #[derive(Default)]
 pub struct KeyedMutex {
     hasher: RandomState,

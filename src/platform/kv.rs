@@ -364,8 +364,8 @@ impl KvChange<'_, '_> {
         Ok(())
     }
 
-    /// The limit that a key and value of `new` bytes would pass, in place of one of `taken` bytes. A smaller value is never
-    /// refused.
+    /// The limit that a key and value of `new` bytes would pass, in place of one of `taken` bytes. A smaller value is
+    /// never refused.
     fn refusal(&self, taken: Option<u64>, new: u64) -> Option<KvError> {
         if taken.is_none() && self.count.keys >= MAX_KEYS {
             return Some(KvError::TooManyKeys);

@@ -24,8 +24,8 @@ enum LevelColor {
     Bare,
 }
 
-/// A writer that ignores errors. The reader of the log may be gone, as the pipe to a supervisor that died is; fern panics
-/// at an error, which must not end the server.
+/// A writer that ignores errors. The reader of the log may be gone, as the pipe to a supervisor that died is; fern
+/// panics at an error, which must not end the server.
 struct IgnoreErrors<W>(W);
 
 /// Libraries that log too much at `debug`; they log warnings and errors only.

@@ -6,14 +6,15 @@ use tikv_jemallocator::Jemalloc;
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
 
-/// The settings, which jemalloc reads at its start: freed memory goes back to the system after a second, instead of ten and ten more.
+/// The settings, which jemalloc reads at its start: freed memory goes back to the system after a second, instead of ten
+/// and ten more.
 // jemalloc has a weak symbol of this name, a pointer to a C string.
 #[used]
 #[unsafe(export_name = "_rjem_malloc_conf")]
 static SETTINGS: &[u8; 37] = b"dirty_decay_ms:1000,muzzy_decay_ms:0\0";
 
-/// Gives memory that has been free for a while back to the system. jemalloc does so by itself only in threads that use memory,
-/// so that an idle server would keep what it needed last.
+/// Gives memory that has been free for a while back to the system. jemalloc does so by itself only in threads that use
+/// memory, so that an idle server would keep what it needed last.
 pub fn return_freed_memory() {
     // The number stands for all arenas.
     let command = c"arena.4096.decay";
@@ -29,19 +30,21 @@ pub fn return_freed_memory() {
     }
 }
 
-/// Unmaps the code of this program, once it has started. What serves is mapped again from the system's file cache when it runs; what
-/// only the start needs stays out of the memory of a process that runs for months.
+/// Unmaps the code of this program, once it has started. What serves is mapped again from the system's file cache when
+/// it runs; what only the start needs stays out of the memory of a process that runs for months.
 pub fn unmap_start_code() {
     #[cfg(target_os = "linux")]
     if let (Ok(program), Ok(mappings)) = (std::env::current_exe(), std::fs::read_to_string("/proc/self/maps")) {
         for (start, length) in code_mappings(&mappings, &program) {
-            // SAFETY: the range is a private mapping of a file that nobody can write to, so that its pages come back as they were.
+            // SAFETY: the range is a private mapping of a file that nobody can write to, so that its pages come back as
+            // they were.
             unsafe { libc::madvise(std::ptr::without_provenance_mut(start), length, libc::MADV_DONTNEED) };
         }
     }
 }
 
-/// The start and the length of each mapping of this program's code. Other mappings of the file hold data that was changed.
+/// The start and the length of each mapping of this program's code. Other mappings of the file hold data that was
+/// changed.
 #[cfg(target_os = "linux")]
 fn code_mappings<'a>(mappings: &'a str, program: &'a Path) -> impl Iterator<Item = (usize, usize)> + 'a {
     mappings.lines().filter_map(move |line| {

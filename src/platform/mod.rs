@@ -1,9 +1,10 @@
 //! Technical services that every higher folder is built on.
 //!
 //! - [`config`], [`logging`], [`metrics`]: settings and observability
-//! - [`store`]: everything durable; [`archive`]: backups of it; [`collection`]: typed records in memory over it; [`audit`], [`kv`]: its direct users
-//! - [`secret_keys`]: encryption of stored secrets; [`file_mode`]: private files; [`tls`]: certificates and the crypto provider;
-//!   [`value_reader`]: secrets from files and variables
+//! - [`store`]: everything durable; [`archive`]: backups of it; [`collection`]: typed records in memory over it;
+//!   [`audit`], [`kv`]: its direct users
+//! - [`secret_keys`]: encryption of stored secrets; [`file_mode`]: private files; [`tls`]: certificates and the crypto
+//!   provider; [`value_reader`]: secrets from files and variables
 //! - [`egress`]: outgoing HTTP under the egress policy
 //! - [`accept`], [`outbox`], [`lines`], [`percent`], [`process_group`]: connections, paths and child processes
 //! - [`one_line`], [`spelling`]: text that people wrote

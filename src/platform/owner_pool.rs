@@ -1,9 +1,10 @@
 //! A pool of places for concurrent work, shared fairly by owners.
 //!
-//! An owner may hold no more places than are free. One owner alone thus gets half of the pool, and two that ask by turns get
-//! a third each. Owners that fill the pool one after the other leave less and less to the next; a pool with a reserve
-//! keeps that many places for owners that hold none, so that those find one at once. Owners that wait take turns, and an
-//! owner's own waiters are served in order: most places go to those with new work, and some to those that continue.
+//! An owner may hold no more places than are free. One owner alone thus gets half of the pool, and two that ask by
+//! turns get a third each. Owners that fill the pool one after the other leave less and less to the next; a pool with a
+//! reserve keeps that many places for owners that hold none, so that those find one at once. Owners that wait take
+//! turns, and an owner's own waiters are served in order: most places go to those with new work, and some to those that
+//! continue.
 
 use crate::model::owner::Owner;
 use parking_lot::Mutex;
@@ -139,8 +140,8 @@ impl Pool {
         let mut granted = VecDeque::from(granted);
         while let Some((owner, waiter)) = granted.pop_front() {
             if let Err(mut permit) = waiter.send(PoolPermit { pool: Some(self.clone()), owner }) {
-                // The waiter has gone. Its place is given back here and not by dropping the permit, which would call this
-                // function once more for each waiter that has gone.
+                // The waiter has gone. Its place is given back here and not by dropping the permit, which would call
+                // this function once more for each waiter that has gone.
                 permit.pool = None;
                 let mut state = self.state.lock();
                 state.give_back(owner);

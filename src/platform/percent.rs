@@ -1,8 +1,8 @@
 //! Percent-encoding of one path segment or one query value (RFC 3986).
 //!
-//! Encoding escapes every byte that is not unreserved, so its output is right in a path and in a query. Two texts cannot
-//! be path segments in any encoding: clients resolve `.` and `..`, also escaped ones, before they send a path. Decoding
-//! has two forms because `+` stands for a space in a query and for itself in a path.
+//! Encoding escapes every byte that is not unreserved, so its output is right in a path and in a query. Two texts
+//! cannot be path segments in any encoding: clients resolve `.` and `..`, also escaped ones, before they send a path.
+//! Decoding has two forms because `+` stands for a space in a query and for itself in a path.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 

@@ -1,9 +1,10 @@
 //! A child process with all of its descendants: started as a process group of its own, signalled and killed as one.
 //!
-//! A [`ProcessGroup`] that is dropped is killed, unless it is known to be gone or was [released](ProcessGroup::release).
-//! If this process is killed itself, the kernel kills a child that was started with [`OnParentDeath::Kill`] (on Linux),
-//! but not the child's descendants; a command that ends kills them too, by [`kill_all`]. The child's stdin ends
-//! in any case. A process that is to outlive this one is started by [`spawn_detached`] instead.
+//! A [`ProcessGroup`] that is dropped is killed, unless it is known to be gone or was
+//! [released](ProcessGroup::release). If this process is killed itself, the kernel kills a child that was started with
+//! [`OnParentDeath::Kill`] (on Linux), but not the child's descendants; a command that ends kills them too, by
+//! [`kill_all`]. The child's stdin ends in any case. A process that is to outlive this one is started by
+//! [`spawn_detached`] instead.
 
 use super::file_mode;
 use parking_lot::Mutex;
@@ -181,8 +182,8 @@ impl GroupId {
     /// Returns whether no member is left. Valid only once the leader was waited for.
     fn is_gone(&mut self) -> bool {
         if !self.gone {
-            // SAFETY: as above; signal 0 only checks. In a container this process may be the one that adopts orphans, and
-            // then has to reap those of the group.
+            // SAFETY: as above; signal 0 only checks. In a container this process may be the one that adopts orphans,
+            // and then has to reap those of the group.
             let there = unsafe {
                 while libc::waitpid(-self.id, std::ptr::null_mut(), libc::WNOHANG) > 0 {}
                 libc::kill(-self.id, 0) == 0
@@ -219,7 +220,8 @@ pub fn kill_all() {
         }
     }
     for id in &*GROUPS_TO_KILL.lock() {
-        // SAFETY: the call takes two numbers. An id is reused at the earliest after its group was polled, and removed then.
+        // SAFETY: the call takes two numbers. An id is reused at the earliest after its group was polled, and removed
+        // then.
         unsafe { libc::kill(-id, libc::SIGKILL) };
     }
 }

@@ -4,7 +4,8 @@ use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 use tokio::runtime::{Handle, RuntimeMetrics};
 
-/// The least time between two measurements. A thread that never waits counts its work every 61 tasks, which is more often.
+/// The least time between two measurements. A thread that never waits counts its work every 61 tasks, which is more
+/// often.
 const PERIOD: Duration = Duration::from_millis(20);
 
 /// The part of their time for which busy threads run tasks. The rest of it, they ask the system for events.

@@ -1,11 +1,11 @@
 //! Encryption of stored secrets with the keys of a file.
 //!
-//! The file has one key a line: 32 random bytes in base64 and, after a colon, the key's id, which is the beginning of its
-//! SHA-256 and so tells a damaged line. The first key encrypts; every key of the file decrypts, so that the line of another
-//! server's file can be added after a restore, and a new first line replaces the key.
+//! The file has one key a line: 32 random bytes in base64 and, after a colon, the key's id, which is the beginning of
+//! its SHA-256 and so tells a damaged line. The first key encrypts; every key of the file decrypts, so that the line of
+//! another server's file can be added after a restore, and a new first line replaces the key.
 //!
-//! A value is encrypted with AES-256-GCM-SIV under a random nonce, and bound to the record it belongs to: it cannot be put
-//! into another record.
+//! A value is encrypted with AES-256-GCM-SIV under a random nonce, and bound to the record it belongs to: it cannot be
+//! put into another record.
 
 use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use base64::{Engine as _, engine::general_purpose::STANDARD};

@@ -1,7 +1,7 @@
 //! Counts of the last hour by minute, in memory: accepted events by user, attempts and drops by sink.
 //!
-//! A restart begins at zero. What was silent for an hour is forgotten, so the size is bounded by the users and sinks there
-//! are. [`super::feed`] counts everything that it publishes.
+//! A restart begins at zero. What was silent for an hour is forgotten, so the size is bounded by the users and sinks
+//! there are. [`super::feed`] counts everything that it publishes.
 
 use crate::model::{
     delivery::{AttemptKind, AttemptOutcome},

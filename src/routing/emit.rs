@@ -22,15 +22,15 @@ use serde_json::value::RawValue;
 use std::{future::ready, pin::pin, sync::Arc, task::Poll};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The total payload of events that wait for their filters and the disk, in KiB. Further emits wait for a permit, so that a slow disk
-/// costs time and not memory.
+/// The total payload of events that wait for their filters and the disk, in KiB. Further emits wait for a permit, so
+/// that a slow disk costs time and not memory.
 const WAITING_KIB: u32 = 64 << 10;
 
 /// The greatest nesting depth of a payload. Deeper payloads break receivers, and no template could read them.
 const MAX_DEPTH: usize = 64;
 
-/// The earliest moment of raising that is believed, the start of 2020: a machine without a battery starts its clock long
-/// before.
+/// The earliest moment of raising that is believed, the start of 2020: a machine without a battery starts its clock
+/// long before.
 const EARLIEST: Timestamp = Timestamp::from_micros(1_577_836_800_000_000);
 
 /// Accepts events of one zone.
@@ -47,8 +47,8 @@ pub struct Emitter {
 struct EmitMemory {
     kib: u32,
     all: Arc<Semaphore>,
-    /// The half that the events of one user may hold while filters run, so that slow filters of one user do not keep the events
-    /// of others waiting.
+    /// The half that the events of one user may hold while filters run, so that slow filters of one user do not keep
+    /// the events of others waiting.
     filtering: KeyedSemaphore<UserId>,
 }
 
@@ -152,9 +152,9 @@ impl Emitter {
         self.hand_over(new, Some(sink), None).await?.await
     }
 
-    /// Hands an event to the queue engine and returns before it is on disk; the returned future resolves to its receipt.
-    /// Events that are handed over one after the other are accepted in that order; none of them overtakes one for which
-    /// there was no room.
+    /// Hands an event to the queue engine and returns before it is on disk; the returned future resolves to its
+    /// receipt. Events that are handed over one after the other are accepted in that order; none of them overtakes one
+    /// for which there was no room.
     ///
     /// # Errors
     ///
@@ -281,8 +281,8 @@ impl EmitMemory {
 
 /// The time of an event that was raised at `raised_at`, by the clock of another machine, and is accepted `now`.
 ///
-/// A time in the future, or before [`EARLIEST`], comes from a clock that is wrong: the acceptance is nearer to the truth.
-/// Any other age is believed, because a spool holds events for as long as its agent has no server.
+/// A time in the future, or before [`EARLIEST`], comes from a clock that is wrong: the acceptance is nearer to the
+/// truth. Any other age is believed, because a spool holds events for as long as its agent has no server.
 fn event_time(raised_at: Option<Timestamp>, now: Timestamp) -> Timestamp {
     raised_at.filter(|raised_at| (EARLIEST..=now).contains(raised_at)).unwrap_or(now)
 }

@@ -1,7 +1,7 @@
 //! The live feed: accepted events and settled attempts, broadcast to every subscriber as they happen.
 //!
-//! Publishing never waits. A subscriber that falls behind loses the oldest items and learns how many. Everything published
-//! is counted in [`RecentActivity`].
+//! Publishing never waits. A subscriber that falls behind loses the oldest items and learns how many. Everything
+//! published is counted in [`RecentActivity`].
 
 use crate::{
     model::{

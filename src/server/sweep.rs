@@ -1,9 +1,9 @@
-//! Periodic deletion of records past their retention: events, audit entries, key-value data, sessions and orphans. And periodic
-//! return of memory.
+//! Periodic deletion of records past their retention: events, audit entries, key-value data, sessions and orphans. And
+//! periodic return of memory.
 //!
 //! History is pruned more often than once a minute while the disk is short of room: the oldest events are then deleted
-//! beyond what the retention asks for, so that a server whose own history filled the disk recovers by itself. If that cannot
-//! give enough room, because something else filled the disk, the history is kept.
+//! beyond what the retention asks for, so that a server whose own history filled the disk recovers by itself. If that
+//! cannot give enough room, because something else filled the disk, the history is kept.
 
 use super::services::Services;
 use crate::{

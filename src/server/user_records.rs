@@ -1,9 +1,10 @@
-//! Deletion of everything that belongs to a user: spaces, sinks, sources, stored scripts and the scripts' key-value data.
+//! Deletion of everything that belongs to a user: spaces, sinks, sources, stored scripts and the scripts' key-value
+//! data.
 //!
-//! A user's records are deleted after the user, so that a refused deletion of the user costs nothing. A crash between the
-//! two leaves orphans, which [`UserRecords::delete_orphans`] finds later. Without this, agents would go on running and
-//! queued events would be delivered in a name that no longer exists. The sinks that an agent made are deleted with its
-//! space in the same way: a stolen agent token must gain nothing that outlives the space.
+//! A user's records are deleted after the user, so that a refused deletion of the user costs nothing. A crash between
+//! the two leaves orphans, which [`UserRecords::delete_orphans`] finds later. Without this, agents would go on running
+//! and queued events would be delivered in a name that no longer exists. The sinks that an agent made are deleted with
+//! its space in the same way: a stolen agent token must gain nothing that outlives the space.
 
 use super::audit_entries::{script_entry, sink_entry, source_entry};
 use crate::{

@@ -48,9 +48,9 @@ impl SourceActivity {
         self.accepted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a request that was not verified or was over the limit. Returns true if that is to be reported: there was no
-    /// refusal of this kind for a while, or one could not be reported. A stranger who is refused all the time does not hide
-    /// another kind of failure.
+    /// Counts a request that was not verified or was over the limit. Returns true if that is to be reported: there was
+    /// no refusal of this kind for a while, or one could not be reported. A stranger who is refused all the time does
+    /// not hide another kind of failure.
     pub fn refuse(&self, kind: &'static str, reason: &impl ToString) -> bool {
         self.refused.fetch_add(1, Ordering::Relaxed);
         *self.last_refusal.lock() = Some(SourceRefusal { at: Timestamp::now(), reason: reason.to_string() });

@@ -102,8 +102,8 @@ impl DeadLetters {
         });
     }
 
-    /// Keeps a request, and deletes the oldest letters if there are too many then. It is on disk afterwards. A delivery that is
-    /// kept already is not kept twice, so that a repeated one does not push others out.
+    /// Keeps a request, and deletes the oldest letters if there are too many then. It is on disk afterwards. A delivery
+    /// that is kept already is not kept twice, so that a repeated one does not push others out.
     ///
     /// # Errors
     ///
@@ -286,8 +286,8 @@ impl SourceLetter {
         Self { why, log, ..self }
     }
 
-    /// The request that was kept. Without an id of the provider it has that of the letter, so that a redelivery that ended
-    /// halfway stores nothing twice.
+    /// The request that was kept. Without an id of the provider it has that of the letter, so that a redelivery that
+    /// ended halfway stores nothing twice.
     pub fn request(&self) -> VerifiedRequest {
         let body = match &self.body {
             LetterBody::Text(text) => text.clone().into_bytes(),

@@ -1,5 +1,5 @@
-//! Makes a [`Source`] of a [`SourceSpec`] and rotates its secret. [`Source::check_lua`] then compiles its Lua, so that a
-//! stored source runs.
+//! Makes a [`Source`] of a [`SourceSpec`] and rotates its secret. [`Source::check_lua`] then compiles its Lua, so that
+//! a stored source runs.
 //!
 //! Every other rule is checked in [`crate::model::source_spec`]. Each error names the field and the way out.
 
@@ -37,8 +37,8 @@ pub enum SourceDefinitionError {
 }
 
 impl Source {
-    /// Makes the source that `spec` describes: a new one, or the next version of `previous` with the same id, creation time
-    /// and secrets. A secret that differs from the current one replaces it with overlap. `user` is the owner that
+    /// Makes the source that `spec` describes: a new one, or the next version of `previous` with the same id, creation
+    /// time and secrets. A secret that differs from the current one replaces it with overlap. `user` is the owner that
     /// `"owner": "me"` stands for.
     pub fn define(spec: SourceSpec, user: UserId, previous: Option<&Self>) -> Result<Self, SourceDefinitionError> {
         let spec = spec.check()?;
@@ -87,8 +87,8 @@ impl Source {
         })
     }
 
-    /// Checks that the source's Lua compiles, in a worker of this user. The Lua of the version before is not compiled again,
-    /// so that a source whose Lua keeps all workers busy can be made inactive.
+    /// Checks that the source's Lua compiles, in a worker of this user. The Lua of the version before is not compiled
+    /// again, so that a source whose Lua keeps all workers busy can be made inactive.
     ///
     /// # Errors
     ///

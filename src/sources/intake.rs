@@ -1,7 +1,7 @@
 //! The way of a request at a source: verify → limit → transform → emit, or a dead letter.
 //!
-//! A request is answered with success only after everything that came of it is on disk. A failure of the script keeps the
-//! request; a failure that is nobody's fault, such as a full disk, refuses it, and the provider sends it again.
+//! A request is answered with success only after everything that came of it is on disk. A failure of the script keeps
+//! the request; a failure that is nobody's fault, such as a full disk, refuses it, and the provider sends it again.
 
 use super::{
     activity::SourceActivity,
@@ -67,8 +67,8 @@ pub enum IntakeAnswer {
     },
 }
 
-/// The reason that a request was refused. Nothing of it is stored, or the first of its events, which are not stored twice
-/// when a request with an id comes again.
+/// The reason that a request was refused. Nothing of it is stored, or the first of its events, which are not stored
+/// twice when a request with an id comes again.
 #[derive(Debug, thiserror::Error)]
 pub enum IntakeError {
     #[error("not verified: {0}")]
@@ -277,7 +277,8 @@ impl SourceIntake {
         Ok(without_credentials(source, request, verified.delivery_id))
     }
 
-    /// The user and actor of the events of a source. A global source acts as the service, and its events belong to nobody.
+    /// The user and actor of the events of a source. A global source acts as the service, and its events belong to
+    /// nobody.
     fn raiser(&self, owner: Owner) -> Result<(UserId, Actor), IntakeError> {
         let Owner::User(id) = owner else { return Ok((UserId::NIL, Actor::system())) };
         let user = self.identity.user(id).filter(|user| user.active).ok_or(IntakeError::OwnerMayNotEmit)?;

@@ -2,8 +2,8 @@
 //!
 //! [`definition`] makes a [`Source`] of the spec that its user writes, [`records`] is the collection of all sources. A
 //! request goes top to bottom through [`intake`]: [`verify`] checks the raw bytes, [`rate`] limits what was verified,
-//! [`transform`] turns it into events, which [`crate::routing::emit`] stores; what cannot be turned into events is kept in
-//! [`dead_letters`].
+//! [`transform`] turns it into events, which [`crate::routing::emit`] stores; what cannot be turned into events is kept
+//! in [`dead_letters`].
 
 mod activity;
 mod dead_letters;

@@ -1,7 +1,7 @@
 //! All sources, as a [`Collection`]: unique by slug, bounded in number for each user.
 //!
-//! Secrets are encrypted in every write, and decrypted when the collection is opened. What a source does while the server
-//! runs, its rate limit and its counts, is kept beside the records.
+//! Secrets are encrypted in every write, and decrypted when the collection is opened. What a source does while the
+//! server runs, its rate limit and its counts, is kept beside the records.
 
 use super::{activity::SourceActivity, rate::RateLimit, source::Source};
 use crate::{
@@ -120,8 +120,8 @@ impl Sources {
     ///
     /// # Errors
     ///
-    /// Fails if it is gone, `decide` does, others keep changing it meanwhile, another has that slug, its owner, being new to
-    /// it, has too many, or the store cannot be written.
+    /// Fails if it is gone, `decide` does, others keep changing it meanwhile, another has that slug, its owner, being
+    /// new to it, has too many, or the store cannot be written.
     pub async fn edit<E: From<SourcesError>, F: Future<Output = Result<Edit<Source>, E>>>(
         &self,
         id: SourceId,
@@ -144,8 +144,8 @@ impl Sources {
         self.records.edit(id, decide).await.map_err(SourcesError::from)?
     }
 
-    /// Checks that the owner of a source that is added, or given to it, has room for it. Slugs have one namespace, so the
-    /// collection cannot count by owner.
+    /// Checks that the owner of a source that is added, or given to it, has room for it. Slugs have one namespace, so
+    /// the collection cannot count by owner.
     fn check_count(&self, source: &Source) -> Result<(), SourcesError> {
         let others =
             self.records.all().into_iter().filter(|other| other.owner == source.owner && other.id != source.id);

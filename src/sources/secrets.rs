@@ -40,8 +40,8 @@ impl SourceSecrets {
         Self { clear: OnceLock::from(Ok(clear)), sealed: OnceLock::new() }
     }
 
-    /// The same secrets with a new current one. Each former one is valid for `overlap` from `now` on, or until its own end if
-    /// that is sooner, so that an overlap of zero ends a secret that became known to others.
+    /// The same secrets with a new current one. Each former one is valid for `overlap` from `now` on, or until its own
+    /// end if that is sooner, so that an overlap of zero ends a secret that became known to others.
     pub fn rotated(before: &[RotatedSecret], new: ConfiguredValue, overlap: Duration, now: Timestamp) -> Self {
         let former = before.iter().filter(|former| former.secret != new);
         let former = former.filter_map(|former| former.until_at_most(now.after(overlap), now));

@@ -1,8 +1,8 @@
 //! Verification of a request by its raw bytes: signatures, tokens and the age of signed timestamps.
 //!
 //! Every comparison with something secret takes the same time whatever it compares. A header that a scheme reads must
-//! stand in the request once. Nothing of the body is decoded before its signature is right, except where the scheme has the
-//! id of the delivery in it.
+//! stand in the request once. Nothing of the body is decoded before its signature is right, except where the scheme has
+//! the id of the delivery in it.
 
 use super::inbound_request::{HeaderFault, InboundRequest};
 use crate::model::{
@@ -296,8 +296,8 @@ fn id_in_body(
     bounded_id(serde_json::from_str(id.get()).ok()?)
 }
 
-/// The id of a delivery that has none: its signed time, and a digest of all that is signed. Neither the spelling of a signature
-/// nor the secret that made it is in it, since whoever repeats a request can choose another.
+/// The id of a delivery that has none: its signed time, and a digest of all that is signed. Neither the spelling of a
+/// signature nor the secret that made it is in it, since whoever repeats a request can choose another.
 fn fingerprint(timestamp: &str, signed: &[&[u8]]) -> String {
     let mut digest = Sha256::new();
     signed.iter().for_each(|part| digest.update(part));

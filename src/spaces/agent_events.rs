@@ -31,8 +31,8 @@ struct Claim<'a> {
 }
 
 impl Spaces {
-    /// Makes a token for the agent that the server is about to run. It is valid until the next one is made, or until the
-    /// space stops.
+    /// Makes a token for the agent that the server is about to run. It is valid until the next one is made, or until
+    /// the space stops.
     ///
     /// # Errors
     ///
@@ -49,13 +49,13 @@ impl Spaces {
         Ok(secret)
     }
 
-    /// Notes that the space's agent has linked, from the machine `node_id`, and deploys the space if it was not. The caller
-    /// calls [`Spaces::unlinked`] once when a successful link is over.
+    /// Notes that the space's agent has linked, from the machine `node_id`, and deploys the space if it was not. The
+    /// caller calls [`Spaces::unlinked`] once when a successful link is over.
     ///
     /// # Errors
     ///
-    /// Fails if the space is gone, its agent is not to run or was stopped while it was away, or the store cannot be written.
-    /// The agent is not linked then.
+    /// Fails if the space is gone, its agent is not to run or was stopped while it was away, or the store cannot be
+    /// written. The agent is not linked then.
     pub async fn linked(&self, id: SpaceId, node_id: &str, arrival: AgentConnect) -> Result<Arc<Space>, SpaceError> {
         let (node_id, state) = (node_id.to_owned(), self.0.clone());
         // From here on no missed check is counted; a caller that is dropped before the end gives the claim up.
@@ -85,9 +85,9 @@ impl Spaces {
         claim.keep()
     }
 
-    /// Stops the space because its agent said goodbye, before its link is over. The space stays deployed if the server runs
-    /// the agent, since it restarts it, or if a newer agent is linked: after a restart of an agent the new one may link
-    /// before the goodbye of the old one arrives.
+    /// Stops the space because its agent said goodbye, before its link is over. The space stays deployed if the server
+    /// runs the agent, since it restarts it, or if a newer agent is linked: after a restart of an agent the new one may
+    /// link before the goodbye of the old one arrives.
     ///
     /// # Errors
     ///
@@ -106,8 +106,8 @@ impl Spaces {
         .map(drop)
     }
 
-    /// Notes that a link of the space's agent is over. If it was the last, every interval without a link counts as a failed
-    /// check. To be called within a tokio runtime.
+    /// Notes that a link of the space's agent is over. If it was the last, every interval without a link counts as a
+    /// failed check. To be called within a tokio runtime.
     pub fn unlinked(&self, id: SpaceId) {
         if let Some(agent) = self.0.agents.write().spaces.get_mut(&id) {
             agent.links = agent.links.saturating_sub(1);
@@ -115,8 +115,8 @@ impl Spaces {
         self.0.watch_agent(id);
     }
 
-    /// Counts the result of a health check that the agent made. Only a change of health is written and emitted; a result
-    /// for a space that is not deployed, or has no check, is ignored.
+    /// Counts the result of a health check that the agent made. Only a change of health is written and emitted; a
+    /// result for a space that is not deployed, or has no check, is ignored.
     ///
     /// # Errors
     ///

@@ -1,4 +1,5 @@
-//! The presence of the spaces' agents, in memory only: their links, the checks that failed in a row, and the last result.
+//! The presence of the spaces' agents, in memory only: their links, the checks that failed in a row, and the last
+//! result.
 
 use super::{agent_process::AgentProcess, row::SpaceRow};
 use crate::model::{health_check::CheckResult, id::SpaceId};

@@ -17,7 +17,8 @@ use std::{
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::task::AbortOnDropHandle;
 
-/// The least time that agents have to come back after a start of the server: they try again every 15 s after a longer outage.
+/// The least time that agents have to come back after a start of the server: they try again every 15 s after a longer
+/// outage.
 const RETURN_TIME: Duration = Duration::from_secs(30);
 
 impl SpacesState {

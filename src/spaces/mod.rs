@@ -1,11 +1,12 @@
 //! Spaces: workspaces that run one agent each, from creation to deletion, and the system events of their lifecycle.
 //!
-//! [`crate::model::space_settings`] holds the settings that an owner writes, [`Space`] is the record, and [`Spaces`] keeps
-//! all of them as a collection of [`row`]s, with the [`agent_presence`] beside it. [`transition`] makes each change and writes
-//! its event ([`system_events`]) into the [`outbox`], so that a crash loses none. [`lifecycle`] has the changes that owners
-//! make, [`agent_events`] those that come from agents, and [`lost_agent`] those about an agent that is away:
-//! `created → deployed → stopped → deployed …`; any state can be deleted. [`template`] keeps the templates of new spaces.
-//! [`process_driver`] runs the agents of spaces that the server supervises itself ([`agent_process`]).
+//! [`crate::model::space_settings`] holds the settings that an owner writes, [`Space`] is the record, and [`Spaces`]
+//! keeps all of them as a collection of [`row`]s, with the [`agent_presence`] beside it. [`transition`] makes each
+//! change and writes its event ([`system_events`]) into the [`outbox`], so that a crash loses none. [`lifecycle`] has
+//! the changes that owners make, [`agent_events`] those that come from agents, and [`lost_agent`] those about an agent
+//! that is away: `created → deployed → stopped → deployed …`; any state can be deleted. [`template`] keeps the
+//! templates of new spaces. [`process_driver`] runs the agents of spaces that the server supervises itself
+//! ([`agent_process`]).
 //!
 //! The server's end of an agent's connection calls [`Spaces::linked`], [`Spaces::checked`], [`Spaces::goodbye`] and
 //! [`Spaces::unlinked`]. Components that hold data for a space listen to each [`SpaceChange`].

@@ -1,7 +1,8 @@
-//! The outbox of a space: events that are written with the change that they tell of, and removed once they are emitted, so
-//! that a crash loses none.
+//! The outbox of a space: events that are written with the change that they tell of, and removed once they are emitted,
+//! so that a crash loses none.
 //!
-//! They are emitted in their order. One that finds no room holds up those behind it, and is emitted again after a while.
+//! They are emitted in their order. One that finds no room holds up those behind it, and is emitted again after a
+//! while.
 
 use super::{records::SpacesState, row::SpaceRow, system_events::PendingEvent};
 use crate::{
@@ -14,8 +15,8 @@ use std::{sync::Arc, time::Duration};
 /// Pause before events that found no room on the disk are emitted again.
 const EMIT_AGAIN: Duration = Duration::from_secs(5);
 
-/// Events of one space that wait for room. Beyond that, the oldest change of its health is left out, or the oldest event if none
-/// of them is one: those after it tell the present state.
+/// Events of one space that wait for room. Beyond that, the oldest change of its health is left out, or the oldest
+/// event if none of them is one: those after it tell the present state.
 const MAX_OUTBOX: usize = 100;
 
 /// The events of a space that wait, with a further one.
@@ -32,7 +33,8 @@ pub(super) fn with_event(outbox: &[PendingEvent], event: Option<PendingEvent>) -
 }
 
 impl SpacesState {
-    /// Emits the events in the outbox of a space, oldest first, and removes those that were emitted. The space is locked.
+    /// Emits the events in the outbox of a space, oldest first, and removes those that were emitted. The space is
+    /// locked.
     pub(super) async fn emit_pending(self: &Arc<Self>, id: SpaceId) {
         let pending = self.records.get_revision(id).filter(|(row, _)| !row.outbox.is_empty());
         let Some((row, revision)) = pending else { return };

@@ -1,8 +1,8 @@
-//! The driver `process`: the server runs agents as child processes, each in a process group, and restarts them when they
-//! end.
+//! The driver `process`: the server runs agents as child processes, each in a process group, and restarts them when
+//! they end.
 //!
-//! A child gets its token through its environment, a new one at each launch. Its stdin is a pipe that the server holds open
-//! and never writes to: however the server ends, the pipe closes, and the agent ends with it.
+//! A child gets its token through its environment, a new one at each launch. Its stdin is a pipe that the server holds
+//! open and never writes to: however the server ends, the pipe closes, and the agent ends with it.
 //!
 //! [`Space::launched`] decides which agents run; this module follows it.
 

@@ -71,8 +71,8 @@ impl CollectionRecord for SpaceRow {
 }
 
 impl SpaceChange {
-    /// The change to the space that a change to its row makes. `None` for changes that listeners do not need: of health, of
-    /// the agent's machine and of the outbox.
+    /// The change to the space that a change to its row makes. `None` for changes that listeners do not need: of
+    /// health, of the agent's machine and of the outbox.
     pub(super) fn of(change: &Change<SpaceRow>) -> Option<Self> {
         match change {
             Change::Created(row) => Some(Self::Created(row.space.clone())),

@@ -1,7 +1,8 @@
-//! The six system events of a space's lifecycle: created, started, stopped, deleted, healthy and unhealthy; and the internal
-//! event of an agent that is lost.
+//! The six system events of a space's lifecycle: created, started, stopped, deleted, healthy and unhealthy; and the
+//! internal event of an agent that is lost.
 //!
-//! An event is complete when its state changes and is stored with the new state; [`super::transition`] emits it afterwards.
+//! An event is complete when its state changes and is stored with the new state; [`super::transition`] emits it
+//! afterwards.
 
 use super::space::Space;
 use crate::{

@@ -1,9 +1,9 @@
-//! One change to a space: decided with everything before it in sight, written with its audit entry and its event, heard by
-//! those who follow spaces, and its event emitted, in this order and one change to a space at a time. So the events of a
-//! space come in the order of its transitions.
+//! One change to a space: decided with everything before it in sight, written with its audit entry and its event, heard
+//! by those who follow spaces, and its event emitted, in this order and one change to a space at a time. So the events
+//! of a space come in the order of its transitions.
 //!
-//! [`outbox`](super::outbox) emits the events. After each change, `lost_agent.rs` starts and ends the timers of an agent
-//! that is away, whose ends are changes too.
+//! [`outbox`](super::outbox) emits the events. After each change, `lost_agent.rs` starts and ends the timers of an
+//! agent that is away, whose ends are changes too.
 
 use super::{
     agent_presence::AgentPresence, error::SpaceError, outbox, records::Spaces, row::SpaceRow, space::Space,

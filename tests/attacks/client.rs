@@ -1,4 +1,5 @@
-//! A blocking HTTP/1.1 client on one connection. It takes little of the processor, and shares nothing with other clients.
+//! A blocking HTTP/1.1 client on one connection. It takes little of the processor, and shares nothing with other
+//! clients.
 
 use crate::support::TEST_TIMEOUT;
 use std::{
@@ -96,8 +97,8 @@ fn read(stream: &mut BufReader<TcpStream>) -> Option<(Response, bool)> {
     Some((Response { status, body: String::from_utf8(body).ok()? }, closes))
 }
 
-/// Runs something on a thread of the lowest priority, as are all threads that it starts: what is measured beside it is the
-/// daemon, and not the client.
+/// Runs something on a thread of the lowest priority, as are all threads that it starts: what is measured beside it is
+/// the daemon, and not the client.
 pub fn at_low_priority<T: Send>(run: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {

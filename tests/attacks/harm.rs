@@ -1,7 +1,7 @@
 //! The attacks: each function repeats its harm until the stage says stop.
 //!
-//! Clients run at the lowest priority ([`crate::client`]), and every request waits for its response, so that an attack takes
-//! from the daemon as much as the daemon gives it.
+//! Clients run at the lowest priority ([`crate::client`]), and every request waits for its response, so that an attack
+//! takes from the daemon as much as the daemon gives it.
 
 use crate::{
     client::Client,
@@ -352,8 +352,8 @@ fn busy_scripts(stage: &Stage) {
     stage.flood(&json!({}));
 }
 
-/// Each addition reads a number of 29 MB, and no interrupt comes in between. The programs differ, so that the quarantine of one
-/// does not stop the others.
+/// Each addition reads a number of 29 MB, and no interrupt comes in between. The programs differ, so that the
+/// quarantine of one does not stop the others.
 fn uninterruptible_scripts(stage: &Stage) {
     for n in 0..6 {
         let source = format!("local n, a, x = {n}, ('1'):rep(29e6){}", " x = a + a".repeat(2000));
@@ -362,8 +362,8 @@ fn uninterruptible_scripts(stage: &Stage) {
     stage.flood(&json!({}));
 }
 
-/// Scripts that fill their memory, some of which then wait with it for a receiver that never answers, and scripts that keep
-/// values of the server.
+/// Scripts that fill their memory, some of which then wait with it for a receiver that never answers, and scripts that
+/// keep values of the server.
 fn memory_holders(stage: &Stage) {
     let fill = "local t = {} for i = 1, 25000 do t[i] = ('x'):rep(1000) .. i end";
     let wait = format!("{fill} http.request{{url = '{}', timeout = 5}} return #t", stage.urls.hanging);

@@ -1,9 +1,10 @@
-//! Attacks of an ordinary member on one daemon: during each the daemon lives, its memory, processor time, threads and disk
-//! stay bounded, and another user's requests and deliveries take at most three times as long as without it.
+//! Attacks of an ordinary member on one daemon: during each the daemon lives, its memory, processor time, threads and
+//! disk stay bounded, and another user's requests and deliveries take at most three times as long as without it.
 //!
-//! A binary of its own, so that no other test runs beside it: latencies are compared. An attack is one entry of [`ATTACKS`]: a
-//! function of [`harm`] that does harm until it is told to stop, run by a number of threads. [`innocent`] is the other user,
-//! [`usage`] measures the daemon with its worker processes, and [`client`] is the HTTP client of both sides.
+//! A binary of its own, so that no other test runs beside it: latencies are compared. An attack is one entry of
+//! [`ATTACKS`]: a function of [`harm`] that does harm until it is told to stop, run by a number of threads.
+//! [`innocent`] is the other user, [`usage`] measures the daemon with its worker processes, and [`client`] is the HTTP
+//! client of both sides.
 
 mod client;
 mod harm;
@@ -28,21 +29,21 @@ use usage::{ProcessorShare, Usage};
 
 /// The factor by which an attack may slow the innocent user down.
 const FACTOR: u32 = 3;
-/// Latencies up to this are good whatever they were before. On two cores a debug build has one thread for connections and
-/// takes up to 10 ms for the largest request of an attack, and an event is several steps that each may wait for one. With
-/// little other load on the machine the worst p99 was 60 ms.
+/// Latencies up to this are good whatever they were before. On two cores a debug build has one thread for connections
+/// and takes up to 10 ms for the largest request of an attack, and an event is several steps that each may wait for
+/// one. With little other load on the machine the worst p99 was 60 ms.
 const FLOOR: Duration = Duration::from_millis(75);
-/// Measurements during one attack. The first that is within the bounds counts: an attack that harms others harms them at every
-/// time. From the second on a control, a daemon that nobody attacks, is measured in turn and counts as well, so that other
-/// load on the machine, which makes both slower, fails no test.
+/// Measurements during one attack. The first that is within the bounds counts: an attack that harms others harms them
+/// at every time. From the second on a control, a daemon that nobody attacks, is measured in turn and counts as well,
+/// so that other load on the machine, which makes both slower, fails no test.
 const ROUNDS: usize = 4;
 /// Steps of an attack before the first measurement.
 const FIRST_STEPS: usize = 20;
 /// The memory by which one attack may let the daemon grow, and its most memory at any time.
 const GROWTH_KIB: u64 = 96 << 10;
 const MEMORY_KIB: u64 = 512 << 10;
-/// The most memory of all worker processes at any time: two of the attacker, one of the other user, and one that is just
-/// being replaced. Each has 64 MiB and room for four runs that use all of their 32 MiB.
+/// The most memory of all worker processes at any time: two of the attacker, one of the other user, and one that is
+/// just being replaced. Each has 64 MiB and room for four runs that use all of their 32 MiB.
 const WORKERS_KIB: u64 = (4 * (64 + 4 * 32)) << 10;
 /// Tokio has up to 512 threads for blocking work and ends those that were idle for ten seconds.
 const THREADS: usize = 600;

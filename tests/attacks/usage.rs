@@ -50,7 +50,8 @@ impl ProcessorShare {
     pub fn end(self, daemon: &Daemon) -> Shares {
         let now = Self::start(daemon);
         let elapsed = self.since.elapsed();
-        // A worker that has just ended counts again once the daemon has waited for it, so that the sum may fall for a moment.
+        // A worker that has just ended counts again once the daemon has waited for it, so that the sum may fall for a
+        // moment.
         let percent = |used: Duration| (100.0 * used.as_secs_f64() / elapsed.as_secs_f64()) as u32;
         Shares {
             daemon: percent(now.daemon.saturating_sub(self.daemon)),

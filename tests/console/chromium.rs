@@ -1,7 +1,8 @@
-//! A real Chromium for the scenarios of `tests/console`, with the Node packages that drive it, installed once for all test runs.
+//! A real Chromium for the scenarios of `tests/console`, with the Node packages that drive it, installed once for all
+//! test runs.
 //!
-//! Without Chromium, Node or npm the scenarios are not run, which is said on standard error. With `CONSOLE_TESTS=required` in the
-//! environment, as in CI, that is a failure.
+//! Without Chromium, Node or npm the scenarios are not run, which is said on standard error. With
+//! `CONSOLE_TESTS=required` in the environment, as in CI, that is a failure.
 
 use super::support::{Answer, Daemon, Receiver};
 use std::{

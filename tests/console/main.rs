@@ -1,7 +1,8 @@
-//! The web console in a real Chromium, against the real daemon with real receivers and agents. The scenarios are in `tests/console`.
+//! The web console in a real Chromium, against the real daemon with real receivers and agents. The scenarios are in
+//! `tests/console`.
 //!
-//! `CONSOLE_SCREENSHOTS=docs/console cargo test --test console` makes the pictures of the manual. A binary of its own, with one
-//! browser at a time: a browser keeps two cores busy, and so do other tests.
+//! `CONSOLE_SCREENSHOTS=docs/console cargo test --test console` makes the pictures of the manual. A binary of its own,
+//! with one browser at a time: a browser keeps two cores busy, and so do other tests.
 
 mod chromium;
 #[path = "../it/support/mod.rs"]

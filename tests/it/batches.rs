@@ -272,7 +272,8 @@ fn kills_during_batches_lose_no_event_and_no_order() {
         for event in request.json().as_array().unwrap() {
             let (sequence, id) = (event["sequence"].as_u64().unwrap(), event["event_id"].as_str().unwrap().to_owned());
             assert_eq!(*owner.entry(sequence).or_insert_with(|| id.clone()), id, "number {sequence} was given twice");
-            // A crash may undo settlements that were not on disk; delivery then continues from an earlier number, in order.
+            // A crash may undo settlements that were not on disk; delivery then continues from an earlier number, in
+            // order.
             assert!(sequence <= next, "{sequence} came when {next} was due");
             next = sequence + 1;
         }

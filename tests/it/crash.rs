@@ -140,8 +140,8 @@ fn an_event_that_ends_the_server_in_each_of_its_attempts_becomes_a_dead_letter_a
     assert_eq!(letters[0]["why"], "the server ended unexpectedly during this attempt");
 }
 
-/// Checks that first deliveries arrive in sequence without a gap. A crash may undo settlements that were not yet on disk;
-/// delivery then continues from an earlier number, again in order.
+/// Checks that first deliveries arrive in sequence without a gap. A crash may undo settlements that were not yet on
+/// disk; delivery then continues from an earlier number, again in order.
 fn in_order(sink: &str, deliveries: &[(u64, String)]) {
     let mut owner = BTreeMap::<u64, &String>::new();
     let mut next = 1;

@@ -1,5 +1,5 @@
-//! Damaged copies of a data directory: a server either has the original content or refuses to start, in one line that says
-//! what to do, and leaves every byte as it was.
+//! Damaged copies of a data directory: a server either has the original content or refuses to start, in one line that
+//! says what to do, and leaves every byte as it was.
 
 use crate::support::{Daemon, Random, Receiver, Refusal, eventually, files, in_parallel, stderr};
 use serde_json::{Value, json};

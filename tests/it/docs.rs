@@ -1,5 +1,5 @@
-//! The manual (README.md, docs/, the READMEs of the examples) stays true: links lead somewhere, command lines parse, and
-//! the settings, routes and snippets that it names exist.
+//! The manual (README.md, docs/, the READMEs of the examples) stays true: links lead somewhere, command lines parse,
+//! and the settings, routes and snippets that it names exist.
 
 use crate::support::{Daemon, Space};
 use isahc::{Request, RequestExt as _};

@@ -1,5 +1,5 @@
-//! `/mcp` with the official clients in Python and TypeScript, in the newest version of the protocol and in older ones, and
-//! with the conformance suite.
+//! `/mcp` with the official clients in Python and TypeScript, in the newest version of the protocol and in older ones,
+//! and with the conformance suite.
 
 use crate::support::{
     Daemon, Receiver, Space,

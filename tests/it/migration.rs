@@ -28,7 +28,8 @@ fn answers_of_format_1() -> Value {
     serde_json::from_str(&std::fs::read_to_string(fixture("format-1.json")).unwrap()).unwrap()
 }
 
-/// True if `new` says everything that `old` says. Fields that the old server did not know, and attempts since, may be added.
+/// True if `new` says everything that `old` says. Fields that the old server did not know, and attempts since, may be
+/// added.
 fn includes(new: &Value, old: &Value) -> bool {
     match (new, old) {
         (Value::Object(new), Value::Object(old)) => {

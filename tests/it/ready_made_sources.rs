@@ -1,4 +1,5 @@
-//! The sources in `contrib/sources`: each is applied from its file, and gets requests as its provider documents and signs them.
+//! The sources in `contrib/sources`: each is applied from its file, and gets requests as its provider documents and
+//! signs them.
 
 use crate::support::{Daemon, success};
 use aws_lc_rs::hmac;

@@ -1,5 +1,5 @@
-//! The same registration in TOML, Lua and Python publishes the same methods, for every schema builder and every keyword.
-//! The TOML has each schema written out and is therefore also the expected output of the builders.
+//! The same registration in TOML, Lua and Python publishes the same methods, for every schema builder and every
+//! keyword. The TOML has each schema written out and is therefore also the expected output of the builders.
 
 use crate::support::{Daemon, Space};
 use serde_json::{Value, json};

@@ -37,7 +37,8 @@ fn numbers(received: &[Received]) -> Vec<u64> {
     received.iter().map(|request| request.json()["n"].as_u64().unwrap()).collect()
 }
 
-/// Waits until the first events have come, in order and no others. The kill may have repeated the last deliveries before it.
+/// Waits until the first events have come, in order and no others. The kill may have repeated the last deliveries
+/// before it.
 fn wait_for_first(receiver: &Receiver, count: u64) {
     let all = eventually(&format!("{count} events"), || {
         let mut all: Vec<u64> = Vec::new();

@@ -132,7 +132,8 @@ fn sinks_that_fail_on_each_others_reports_come_to_rest() {
     assert_eq!(told, ["a", "b", "c"].map(failing));
 }
 
-/// Each of the two goes back and forth between failure and success on the reports of the other, for ever if nothing ended it.
+/// Each of the two goes back and forth between failure and success on the reports of the other, for ever if nothing
+/// ended it.
 #[test]
 fn sinks_that_fail_and_recover_on_each_others_reports_come_to_rest() {
     let daemon = Daemon::with(&[("DELIVERY_BACKOFF", "1ms,1ms")]);

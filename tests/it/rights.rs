@@ -1,4 +1,5 @@
-//! Rights that one user or credential has over the things of another, and secrets that others on the machine must not see.
+//! Rights that one user or credential has over the things of another, and secrets that others on the machine must not
+//! see.
 
 use crate::support::{Daemon, Space, eventually, stderr, stdout, success};
 use isahc::{ReadResponseExt as _, Request, RequestExt as _};

@@ -21,7 +21,8 @@ fn json_of(output: &Output) -> Value {
     serde_json::from_str(&stdout(output)).unwrap_or_else(|error| panic!("{error}: {}", stderr(output)))
 }
 
-/// Makes three stores of one segment: that of a server that was stopped, the same restored from a backup, and compacted.
+/// Makes three stores of one segment: that of a server that was stopped, the same restored from a backup, and
+/// compacted.
 fn make_stores(directory: &Path) {
     let receiver = Receiver::start();
     let mut daemon = Daemon::start();
@@ -72,8 +73,8 @@ fn a_small_store_with_a_flipped_byte_is_refused_and_its_salvage_accounts_for_eve
     }
 }
 
-/// Checks a copy of a store whose log has these bytes, and returns how exactly its loss is known. `rows` is the number of
-/// its records before the damage.
+/// Checks a copy of a store whose log has these bytes, and returns how exactly its loss is known. `rows` is the number
+/// of its records before the damage.
 fn check_damaged(whole: &Path, log: &[u8], rows: u64, what: &str) -> String {
     let fill = |data: &Path| {
         success(&Command::new("cp").arg("-r").args([whole, data]).output().unwrap());

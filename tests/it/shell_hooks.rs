@@ -1,4 +1,5 @@
-//! `svc event` in shell hooks: it leaves stdin alone, keeps events while the server is away, and waits inside a space too.
+//! `svc event` in shell hooks: it leaves stdin alone, keeps events while the server is away, and waits inside a space
+//! too.
 
 use crate::support::{Daemon, Receiver, Space, stderr, stdout, success};
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
-//! SIGTERM to the server and to an agent: calls under way finish, new ones are refused, and no call holds up the exit for
-//! longer than the limit.
+//! SIGTERM to the server and to an agent: calls under way finish, new ones are refused, and no call holds up the exit
+//! for longer than the limit.
 
 use crate::support::{Daemon, Reply, Space, eventually, registration};
 use serde_json::{Value, json};

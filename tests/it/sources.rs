@@ -203,8 +203,8 @@ fn flood(address: &str, path: &str, count: usize, expected: &str) -> Vec<String>
     other
 }
 
-/// Sends [`REQUESTS`] requests that are answered with 404, and emits events meanwhile. Returns the time of all requests, and
-/// of the slowest event.
+/// Sends [`REQUESTS`] requests that are answered with 404, and emits events meanwhile. Returns the time of all
+/// requests, and of the slowest event.
 fn flood_while_emitting(daemon: &Daemon, path: &str) -> (Duration, Duration) {
     const CONNECTIONS: usize = 20;
     let address = daemon.url.trim_start_matches("http://");

@@ -141,8 +141,8 @@ fn deleting_a_user_deletes_its_spaces() {
     assert_eq!(audited["items"][0]["action"], "space.delete");
 }
 
-/// Creates and deletes spaces while the daemon is killed repeatedly. The events must agree with the surviving state: every
-/// existing space has its creation, every deleted space its deletion, and no event exists twice.
+/// Creates and deletes spaces while the daemon is killed repeatedly. The events must agree with the surviving state:
+/// every existing space has its creation, every deleted space its deletion, and no event exists twice.
 #[test]
 fn kills_between_a_state_change_and_its_event_lose_and_repeat_no_event() {
     let mut daemon = Daemon::with(&[("LIMITS_SPACES", "100000")]);

@@ -1,5 +1,5 @@
-//! A thousand spaces at once. Their agents are tasks of this process that speak the agent protocol: a thousand real agents
-//! would measure the machine rather than the server.
+//! A thousand spaces at once. Their agents are tasks of this process that speak the agent protocol: a thousand real
+//! agents would measure the machine rather than the server.
 
 use crate::support::{Daemon, Receiver, TEST_TIMEOUT};
 use futures_util::{SinkExt, StreamExt};

@@ -1,4 +1,5 @@
-//! Redis, RabbitMQ and PostgreSQL in temporary directories on loopback, for a peer that needs them beside its own process.
+//! Redis, RabbitMQ and PostgreSQL in temporary directories on loopback, for a peer that needs them beside its own
+//! process.
 //!
 //! All have the settings that they come with, except that Redis writes nothing to disk.
 

@@ -39,7 +39,8 @@ impl HttpClient {
         self.request("POST", path, body)
     }
 
-    /// Sends a body and returns the status and the body of the response, which has an announced length or comes in chunks.
+    /// Sends a body and returns the status and the body of the response, which has an announced length or comes in
+    /// chunks.
     pub fn request(&mut self, method: &str, path: &str, body: &str) -> (u16, &str) {
         let request = format!("{method} {path} HTTP/1.1\r\n{}content-length: {}\r\n\r\n{body}", self.head, body.len());
         self.writer.write_all(request.as_bytes()).expect("the server reads");

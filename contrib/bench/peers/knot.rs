@@ -1,4 +1,5 @@
-//! knot as a single server with BadgerDB, without TLS: events and their deliveries are kept in memory alone, in no order.
+//! knot as a single server with BadgerDB, without TLS: events and their deliveries are kept in memory alone, in no
+//! order.
 
 use crate::{
     http_client::{HttpClient, HttpEmitter},

@@ -1,15 +1,15 @@
 //! The same work on `svc` and on its peers, side by side: knot (webhooks, events in memory), NATS JetStream (durable
 //! publishing) and Outpost (webhooks, durable publishing).
 //!
-//! A peer takes part if its variable names its binary: `SVC_PEER_KNOT`, `SVC_PEER_NATS`, `SVC_PEER_OUTPOST`; `SVC_PEER_SVC`
-//! replaces the `svc` that cargo built. Outpost also needs Redis, RabbitMQ and PostgreSQL, which are started from `PATH`. A
-//! peer that cannot start is skipped by name. For each work all servers start on loopback with empty temporary directories,
-//! and the rounds alternate between them, so that a disturbance of the machine meets all alike. The result is the median of
-//! the rounds, with the processor time that the server and its child processes took for each event or delivery; for Outpost
-//! that is its own process, without the services beside it.
+//! A peer takes part if its variable names its binary: `SVC_PEER_KNOT`, `SVC_PEER_NATS`, `SVC_PEER_OUTPOST`;
+//! `SVC_PEER_SVC` replaces the `svc` that cargo built. Outpost also needs Redis, RabbitMQ and PostgreSQL, which are
+//! started from `PATH`. A peer that cannot start is skipped by name. For each work all servers start on loopback with
+//! empty temporary directories, and the rounds alternate between them, so that a disturbance of the machine meets all
+//! alike. The result is the median of the rounds, with the processor time that the server and its child processes took
+//! for each event or delivery; for Outpost that is its own process, without the services beside it.
 //!
-//! Run with `cargo bench --bench peers`; a number sets the rounds, a word selects the works whose name contains it. Exits
-//! 1 if a requirement is missed for a peer that ran.
+//! Run with `cargo bench --bench peers`; a number sets the rounds, a word selects the works whose name contains it.
+//! Exits 1 if a requirement is missed for a peer that ran.
 
 mod backing_services;
 #[path = "../counting_receiver.rs"]
@@ -133,8 +133,8 @@ fn measure(work: Work, programs: &[Program], rounds: usize, receiver: &CountingR
     programs.iter().zip(summaries).map(|(program, summary)| Row { name: program.name, summary }).collect()
 }
 
-/// Prints one line of the table for each peer, and adds a line for each requirement to `requirements`; returns whether all
-/// are met.
+/// Prints one line of the table for each peer, and adds a line for each requirement to `requirements`; returns whether
+/// all are met.
 fn report(work: Work, rows: &[Row], requirements: &mut Vec<String>) -> bool {
     let Some((own, peers)) = rows.split_first() else { return true };
     let mut all_met = true;

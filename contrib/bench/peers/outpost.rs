@@ -1,8 +1,8 @@
-//! Outpost with Redis, RabbitMQ and PostgreSQL beside it. It confirms an event once RabbitMQ has synced an entry for each
-//! destination, delivers in no order, and sends the payload alone as the body of a webhook.
+//! Outpost with Redis, RabbitMQ and PostgreSQL beside it. It confirms an event once RabbitMQ has synced an entry for
+//! each destination, delivers in no order, and sends the payload alone as the body of a webhook.
 //!
-//! For webhooks one process runs all its services; for emits the API alone, so that entries of the queue are not delivered.
-//! The processor time is that of Outpost's own process, without the three services.
+//! For webhooks one process runs all its services; for emits the API alone, so that entries of the queue are not
+//! delivered. The processor time is that of Outpost's own process, without the three services.
 
 use crate::{
     backing_services::BackingServices,
@@ -111,7 +111,8 @@ impl Server for Outpost {
         Box::new(HttpEmitter { client: self.connect(), path: "/api/v1/publish", body, accepted: 202 })
     }
 
-    /// The destination is active, because Outpost stores no event for one that is disabled; nothing runs that would deliver.
+    /// The destination is active, because Outpost stores no event for one that is disabled; nothing runs that would
+    /// deliver.
     fn create_inactive_sink(&self) {
         self.create_destinations(1, "http://127.0.0.1:9/");
     }

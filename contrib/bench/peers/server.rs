@@ -37,8 +37,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a binary in a temporary directory without the variables of this benchmark; `configure` gets the path of the
-    /// directory.
+    /// Starts a binary in a temporary directory without the variables of this benchmark; `configure` gets the path of
+    /// the directory.
     pub fn start(binary: &Path, configure: impl FnOnce(&mut Command, &Path)) -> Self {
         let directory = tempfile::Builder::new().prefix("svc-peers-").tempdir();
         let directory = directory.expect("the temporary directory is writable");

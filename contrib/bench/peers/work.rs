@@ -182,8 +182,8 @@ fn emit(server: &dyn Server, events: usize) {
     });
 }
 
-/// Emits for a time by as many clients, each of which waits for a confirmation before its next event; returns the events
-/// and the time until the last client stopped.
+/// Emits for a time by as many clients, each of which waits for a confirmation before its next event; returns the
+/// events and the time until the last client stopped.
 fn emit_for(server: &dyn Server, emitters: usize, turn: Duration) -> (usize, Duration) {
     let (stop, count) = (AtomicBool::new(false), AtomicUsize::new(0));
     let began = Instant::now();

@@ -1,8 +1,8 @@
 //! Access checks. Every program on this machine can connect to loopback, including web pages in a browser.
 //!
-//! A page can make a browser send requests here, and by DNS rebinding even read the answers. It cannot choose the Host or
-//! the Origin that the browser sends, nor send JSON without a preflight request, which is never granted. So these three
-//! are checked.
+//! A page can make a browser send requests here, and by DNS rebinding even read the answers. It cannot choose the Host
+//! or the Origin that the browser sends, nor send JSON without a preflight request, which is never granted. So these
+//! three are checked.
 
 use super::{
     error::ApiRefusal,

@@ -1,5 +1,5 @@
-//! The agent's local API, for programs of the space: emit events, register methods, find and call methods, load libraries,
-//! use the key-value store, and read the agent's status.
+//! The agent's local API, for programs of the space: emit events, register methods, find and call methods, load
+//! libraries, use the key-value store, and read the agent's status.
 //!
 //! A request's way: [`server`] accepts the connection → [`guard`] checks its origin → [`routes`] dispatches it. Every
 //! program on the machine may emit events; only the agent's user may change what it runs, and act as the owner of the

@@ -5,7 +5,8 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
-/// The state of a socket that its process still holds. A closed one is listed with user 0, and must not pass for root's.
+/// The state of a socket that its process still holds. A closed one is listed with user 0, and must not pass for
+/// root's.
 const ESTABLISHED: &str = "01";
 
 /// The addresses of both ends of a connection.

@@ -15,7 +15,8 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub type ApiResponse = Response<Full<Bytes>>;
 
-/// Refuses a request that is not of the agent's own user. The check reads the machine's socket table, which may be long.
+/// Refuses a request that is not of the agent's own user. The check reads the machine's socket table, which may be
+/// long.
 pub async fn check_user(sockets: SocketPair) -> Result<(), ApiRefusal> {
     match tokio::task::spawn_blocking(move || guard::check_user(sockets)).await {
         Ok(checked) => checked,

@@ -1,4 +1,5 @@
-//! The two archives: kept in memory for the API and on disk for Python, and renewed when a server sends other libraries.
+//! The two archives: kept in memory for the API and on disk for Python, and renewed when a server sends other
+//! libraries.
 
 use super::archive::{PackageArchive, archive, files_of};
 use crate::{
@@ -66,8 +67,8 @@ struct UserLibraries {
 }
 
 impl Packages {
-    /// The packages of the agent whose data is in `directory`, with the libraries that were saved last. Damaged ones count
-    /// as none: a server sends them after its welcome.
+    /// The packages of the agent whose data is in `directory`, with the libraries that were saved last. Damaged ones
+    /// count as none: a server sends them after its welcome.
     ///
     /// # Errors
     ///
@@ -199,7 +200,8 @@ impl Packages {
     }
 }
 
-/// The libraries without those that would shadow modules of Python: a server refuses such names, and may have older ones.
+/// The libraries without those that would shadow modules of Python: a server refuses such names, and may have older
+/// ones.
 fn without_shadowing(mut libraries: Vec<Library>) -> Vec<Library> {
     libraries.retain(|library| {
         let checked = library.name.check_for(library.language);

@@ -113,8 +113,8 @@ impl Registrar {
     ///
     /// # Errors
     ///
-    /// Fails if the file is invalid, its process does not start, or a server does not accept it. The registration before
-    /// stays in force then.
+    /// Fails if the file is invalid, its process does not start, or a server does not accept it. The registration
+    /// before stays in force then.
     pub async fn register_toml(
         &self,
         path: &Path,
@@ -259,8 +259,8 @@ impl Registrar {
         self.pending.lock().take()
     }
 
-    /// Shows the refusal of a registration that is tried again, at the link of the server that refused it, or at all if the
-    /// server is not known.
+    /// Shows the refusal of a registration that is tried again, at the link of the server that refused it, or at all if
+    /// the server is not known.
     pub fn note_refusal(&self, server: Option<&str>, reason: &str) {
         for link in self.links.up() {
             if server.is_none_or(|server| link.server.to_string() == server) {

@@ -39,8 +39,8 @@ impl Publisher {
     ///
     /// # Errors
     ///
-    /// Fails if a server refuses it, or none accepts it. The servers that had accepted it get `before` back. `text` is the
-    /// file in which a refused field is looked up.
+    /// Fails if a server refuses it, or none accepts it. The servers that had accepted it get `before` back. `text` is
+    /// the file in which a refused field is looked up.
     pub async fn publish(
         &self,
         before: Option<&ActiveRegistration>,
@@ -77,8 +77,8 @@ impl Publisher {
         generation
     }
 
-    /// Publishes the registration in force on one link that does not have it yet. Returns whether the server found other
-    /// groups for it than before.
+    /// Publishes the registration in force on one link that does not have it yet. Returns whether the server found
+    /// other groups for it than before.
     ///
     /// # Errors
     ///
@@ -141,8 +141,8 @@ async fn publish_on(link: &ServerLink, generation: u64, declaration: &Declaratio
     link.register(generation, &declaration.registration, declaration.groups_at(&link.server)).await
 }
 
-/// The error of a publication, if it failed. A server whose link is lost gets the registration when it is back, as long as
-/// another server has accepted it.
+/// The error of a publication, if it failed. A server whose link is lost gets the registration when it is back, as long
+/// as another server has accepted it.
 fn failure(
     links: &[Arc<ServerLink>],
     answers: &[Result<GroupIds, PublishFault>],

@@ -62,7 +62,8 @@ client_command! {
         #[argh(switch)]
         stdin: bool,
 
-        /// return only when every sink and method that matched has settled, with a line for each; fails if one is dead or dropped
+        /// return only when every sink and method that matched has settled, with a line for each; fails if one is dead
+        /// or dropped
         #[argh(switch)]
         wait: bool,
 
@@ -83,8 +84,8 @@ client_command! {
         #[argh(switch)]
         agent: bool,
 
-        /// keep the event on this machine if the server cannot be reached, for the next `svc event` or `svc event flush`;
-        /// the default with `spool = true` under `[event]` in client.toml, except with --wait
+        /// keep the event on this machine if the server cannot be reached, for the next `svc event` or
+        /// `svc event flush`; the default with `spool = true` under `[event]` in client.toml, except with --wait
         #[argh(switch)]
         spool: bool,
     }
@@ -259,9 +260,9 @@ impl EmitEvent {
         self.report(shell, receiver, &answer, wait)
     }
 
-    /// Writes the event to the spool, behind those that are kept for the same receiver, and sends all of them unless another
-    /// command is at it. The event is on disk before it is sent, so that it survives the end of this process; one that the
-    /// receiver refuses is not kept.
+    /// Writes the event to the spool, behind those that are kept for the same receiver, and sends all of them unless
+    /// another command is at it. The event is on disk before it is sent, so that it survives the end of this process;
+    /// one that the receiver refuses is not kept.
     fn raise_spooled(
         &self,
         shell: &mut Shell<'_>,

@@ -80,8 +80,8 @@ impl FlushEvents {
     }
 }
 
-/// Sends the kept events of this receiver; `None` if another command is sending. Each answer may take as long as `timeout`
-/// says. `seen` gets each event that was sent with its answer.
+/// Sends the kept events of this receiver; `None` if another command is sending. Each answer may take as long as
+/// `timeout` says. `seen` gets each event that was sent with its answer.
 ///
 /// # Errors
 ///

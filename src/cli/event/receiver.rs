@@ -49,8 +49,8 @@ struct AcceptedEvent {
 
 /// A receiver and the user that events are raised as. Spooled events go only to those of their own key.
 ///
-/// A token on a flag or in the environment stands for its user; the saved login of a server is one user, also after another
-/// login to it.
+/// A token on a flag or in the environment stands for its user; the saved login of a server is one user, also after
+/// another login to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpoolKey {
     tag: String,

@@ -1,11 +1,11 @@
 //! The user's event spool: events that are being sent or that no server took for now, in `$XDG_STATE_HOME/svc/events`
 //! (`~/.local/state/svc/events`).
 //!
-//! Each event is a file of its own, named by its number and by the receiver it is for, so that the events of one receiver
-//! are found in order without being opened. Locks make it safe with concurrent commands: `append.lock` is held
-//! while a file is added or the files are listed, the `send-….lock` of a receiver while its events are sent. A sender that finds
-//! nothing left lets go of its lock before `append.lock`: an event that is added later finds nobody sending, and is sent by its
-//! own command.
+//! Each event is a file of its own, named by its number and by the receiver it is for, so that the events of one
+//! receiver are found in order without being opened. Locks make it safe with concurrent commands: `append.lock` is held
+//! while a file is added or the files are listed, the `send-….lock` of a receiver while its events are sent. A sender
+//! that finds nothing left lets go of its lock before `append.lock`: an event that is added later finds nobody sending,
+//! and is sent by its own command.
 //!
 //! An event keeps its id, so one that is sent twice, after a crash between the answer and the deletion, is stored once.
 
@@ -227,8 +227,8 @@ impl EventSpool {
         }
     }
 
-    /// Sends the events of this receiver in order, those that are added meanwhile included, until none is left, one cannot be
-    /// sent for now, or the time is up.
+    /// Sends the events of this receiver in order, those that are added meanwhile included, until none is left, one
+    /// cannot be sent for now, or the time is up.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! `svc event tail`: events and deliveries as they happen, until interrupted.
 //!
-//! A stream that breaks is opened again, so that a restart of the server does not end it. Events of the time between are in
-//! `svc event list`.
+//! A stream that breaks is opened again, so that a restart of the server does not end it. Events of the time between
+//! are in `svc event list`.
 
 use crate::{
     cli::{

@@ -27,8 +27,8 @@ pub struct RaisedEvent {
     pub event_type: String,
 }
 
-/// Polls the event until all its deliveries have settled, and prints a line for each; as JSON, the event once it has settled or
-/// the time is up.
+/// Polls the event until all its deliveries have settled, and prints a line for each; as JSON, the event once it has
+/// settled or the time is up.
 pub fn wait_for_deliveries(
     shell: &mut Shell<'_>,
     receiver: &EventReceiver,

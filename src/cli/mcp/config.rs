@@ -1,4 +1,5 @@
-//! `svc mcp config`: settings for MCP clients, ready to paste: the file each client reads, and the form of a server in it.
+//! `svc mcp config`: settings for MCP clients, ready to paste: the file each client reads, and the form of a server in
+//! it.
 
 use crate::{
     cli::{
@@ -102,7 +103,8 @@ impl PrintMcpConfig {
         Ok(issued.token)
     }
 
-    /// The caller's own token, with a warning if it is not limited to MCP. A limited token may not ask who it belongs to.
+    /// The caller's own token, with a warning if it is not limited to MCP. A limited token may not ask who it belongs
+    /// to.
     fn warn_about(&self, shell: &mut Shell<'_>, client: &Client, own: &str) -> String {
         let unlimited = client.get("/api/whoami").and_then(|answer| client.read::<WhoamiView>(&answer));
         if unlimited.is_ok_and(|me| me.scopes.is_empty()) {

@@ -82,7 +82,8 @@ client_command! {
         #[argh(option, arg_name = "file")]
         template: Option<PathBuf>,
 
-        /// the body of a webhook without a template: default, or full for the whole event with its space, user and actor
+        /// the body of a webhook without a template: default, or full for the whole event with its space, user and
+        /// actor
         #[argh(option, arg_name = "body")]
         body: Option<WebhookBody>,
 

@@ -1,6 +1,6 @@
 //! `svc sink`: destinations of events. [`apply`] keeps them in step with files, [`create`] makes one from flags,
-//! [`test_preview`] tries one out, [`rotate`] gives one a new secret, [`queues`] deals with dead letters and with subscribed methods, [`sequence`]
-//! tells what became of numbers, and [`replay`] sends events again.
+//! [`test_preview`] tries one out, [`rotate`] gives one a new secret, [`queues`] deals with dead letters and with
+//! subscribed methods, [`sequence`] tells what became of numbers, and [`replay`] sends events again.
 
 mod apply;
 mod create;
@@ -61,7 +61,8 @@ client_command! {
 }
 
 client_command! {
-    /// Deactivate sinks. Events are queued for them, as far as their queues reach, and delivered once they are activated again.
+    /// Deactivate sinks. Events are queued for them, as far as their queues reach, and delivered once they are
+    /// activated again.
     #[argh(example = "{command_name} slack\n{command_name} slack ops --json")]
     DeactivateSinks = "deactivate" {
         /// the sinks, by name or id

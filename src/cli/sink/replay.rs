@@ -41,7 +41,8 @@ struct ActiveField {
 }
 
 client_command! {
-    /// Send events of the history to a sink again: those that it lost, unless you say otherwise. Waits until the last one is queued.
+    /// Send events of the history to a sink again: those that it lost, unless you say otherwise. Waits until the last
+    /// one is queued.
     #[argh(
         example = "{command_name} slack\n\
                    {command_name} slack --sequences 17-19,25\n\

@@ -1,8 +1,8 @@
 //! `svc source apply`: makes the server's sources equal to files, so that a directory in git is the source of truth.
 //!
-//! A source is identified by its slug. A field that a file leaves out goes back to its default, with two exceptions that stay
-//! as the server has them: the secret and `active`. A secret in a file is always sent, since the server shows none to
-//! compare with; the server changes nothing if it is the current one. Sources without a file are left alone.
+//! A source is identified by its slug. A field that a file leaves out goes back to its default, with two exceptions
+//! that stay as the server has them: the secret and `active`. A secret in a file is always sent, since the server shows
+//! none to compare with; the server changes nothing if it is the current one. Sources without a file are left alone.
 
 use crate::{
     cli::{

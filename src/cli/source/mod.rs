@@ -1,5 +1,5 @@
-//! `svc source`: addresses at which other services raise events. [`apply`] keeps them in step with files, [`create`] makes
-//! one from flags, [`test`] tries one out, and [`letters`] deals with requests that did not become events.
+//! `svc source`: addresses at which other services raise events. [`apply`] keeps them in step with files, [`create`]
+//! makes one from flags, [`test`] tries one out, and [`letters`] deals with requests that did not become events.
 
 mod apply;
 mod create;

@@ -150,7 +150,8 @@ settings_command! {
         #[argh(option, arg_name = "dir")]
         directory: Option<PathBuf>,
 
-        /// for the driver process: the file on the server with the methods that its agent registers, from its next start on
+        /// for the driver process: the file on the server with the methods that its agent registers, from its next
+        /// start on
         #[argh(option, arg_name = "file")]
         methods_file: Option<PathBuf>,
     }

@@ -1,9 +1,9 @@
-//! Bodies that a sink's template renders before their attempts: while one event is on its way, those that follow it are rendered,
-//! several in one run.
+//! Bodies that a sink's template renders before their attempts: while one event is on its way, those that follow it are
+//! rendered, several in one run.
 //!
-//! A body is used only for the attempt that it was rendered for, by the sink and the libraries as they are. One that fails or takes
-//! long ahead of its turn is rendered again at its turn, and what happens then counts. Bodies of events that have to wait, because
-//! the one before them failed, are discarded.
+//! A body is used only for the attempt that it was rendered for, by the sink and the libraries as they are. One that
+//! fails or takes long ahead of its turn is rendered again at its turn, and what happens then counts. Bodies of events
+//! that have to wait, because the one before them failed, are discarded.
 
 use crate::{
     delivery::sinks::{self, EventBody, FirstBodies, Sink, SinkContext},

@@ -117,8 +117,8 @@ impl Deliverer {
         }
     }
 
-    /// Wakes the queues of a space's methods: their registration is published, or their method server runs again. A failed event
-    /// keeps its backoff: a method server that crashes at every call would use up all attempts at once.
+    /// Wakes the queues of a space's methods: their registration is published, or their method server runs again. A
+    /// failed event keeps its backoff: a method server that crashes at every call would use up all attempts at once.
     pub fn resume_space(&self, space: SpaceId) {
         for subscription in self.0.recipients.subscriptions.of_space(space) {
             self.wake(subscription.id);

@@ -37,8 +37,8 @@ impl Recipients {
         (presence == Presence::Ready).then_some(Recipient::Method(subscription))
     }
 
-    /// Attempts to deliver these events as one, with a body that was rendered ahead if there is one. Only a sink with batches
-    /// gets more than one.
+    /// Attempts to deliver these events as one, with a body that was rendered ahead if there is one. Only a sink with
+    /// batches gets more than one.
     pub async fn attempt(
         &self,
         recipient: &Recipient,

@@ -1,7 +1,7 @@
 //! Lets replay jobs make progress: a step of each whenever its queue has room, at the rate that the job asks for.
 //!
-//! The jobs, their progress and the events that they select are kept by [`crate::routing::queue`]. A job of a sink that is inactive, or
-//! of a method whose space is away, waits.
+//! The jobs, their progress and the events that they select are kept by [`crate::routing::queue`]. A job of a sink that
+//! is inactive, or of a method whose space is away, waits.
 
 use super::Deliverer;
 use crate::{

@@ -1,7 +1,7 @@
 //! The retry policy: decides after an attempt whether the event is done, retried later, or a dead letter.
 //!
-//! An event of a sink with `on_failure = "hold"` is never given up: after the waits of the backoff it is held, and the waits
-//! double up to a limit. A lasting failure, which no attempt can mend, skips the attempts that are left.
+//! An event of a sink with `on_failure = "hold"` is never given up: after the waits of the backoff it is held, and the
+//! waits double up to a limit. A lasting failure, which no attempt can mend, skips the attempts that are left.
 //!
 //! [`super::worker`] records the decision in the queue.
 
@@ -119,7 +119,8 @@ impl RetryPolicy {
         Settlement::Retry(wait)
     }
 
-    /// The wait after an attempt that follows those of the backoff: the last wait of the backoff, doubled for each of them.
+    /// The wait after an attempt that follows those of the backoff: the last wait of the backoff, doubled for each of
+    /// them.
     fn hold_wait(&self, number: u32) -> Duration {
         let last = self.backoff.last().copied().unwrap_or(FIRST_HOLD_WAIT).max(LEAST_HOLD_WAIT);
         let doublings = number.saturating_sub(self.backoff.len() as u32);

@@ -1,5 +1,5 @@
-//! Keeps routes, filters and queues in line with the sinks and subscriptions: each that receives events has a queue and a
-//! route for its patterns, and nothing else has. A change of a stored script counts as one of the sinks that run it.
+//! Keeps routes, filters and queues in line with the sinks and subscriptions: each that receives events has a queue and
+//! a route for its patterns, and nothing else has. A change of a stored script counts as one of the sinks that run it.
 
 use super::{Deliverer, sink_worker::DelivererState};
 use crate::{
@@ -119,7 +119,8 @@ impl RouteSync {
                 failures.forget(removed.route.target.sink);
                 discard_queue(engine, removed.route.target.sink);
             }
-            // An event that waited while the sink was inactive, or failed before the sink was corrected, is due at once.
+            // An event that waited while the sink was inactive, or failed before the sink was corrected, is due at
+            // once.
             (Some(_), Some(changed)) => {
                 sink_pools.renew(changed.route.target.sink);
                 self.deliverer.retry_now(changed.route.target.sink);

@@ -1,10 +1,10 @@
 //! The attempts that are under way, noted in a file, so that an attempt counts although it ended the server.
 //!
-//! An attempt is noted before it starts, and the note is deleted when it has failed. The note of a delivered event stays until
-//! its place is needed: a start finds that the event has left its queue. A note of an event that is still the head of its queue
-//! belongs to an attempt which the end of the server interrupted: by a defect that the attempt set off, or by chance. The first
-//! time is taken for chance; from the second on the interrupted attempt counts as a failed one, so that an event which ends
-//! the server is retried later each time and becomes a dead letter in the end.
+//! An attempt is noted before it starts, and the note is deleted when it has failed. The note of a delivered event
+//! stays until its place is needed: a start finds that the event has left its queue. A note of an event that is still
+//! the head of its queue belongs to an attempt which the end of the server interrupted: by a defect that the attempt
+//! set off, or by chance. The first time is taken for chance; from the second on the interrupted attempt counts as a
+//! failed one, so that an event which ends the server is retried later each time and becomes a dead letter in the end.
 //!
 //! The file is not synced. It must outlast this process, which the system's cache does; no attempt cuts the power.
 
@@ -85,8 +85,8 @@ pub(super) struct RunningAttempt<'a> {
 }
 
 impl RunningAttempts {
-    /// Opens the file in the data directory, and finds the attempts that were interrupted. Notes are kept of those events
-    /// for which `is_head` returns true: the others have left their queue since.
+    /// Opens the file in the data directory, and finds the attempts that were interrupted. Notes are kept of those
+    /// events for which `is_head` returns true: the others have left their queue since.
     ///
     /// # Errors
     ///
@@ -124,8 +124,8 @@ impl RunningAttempts {
         }
     }
 
-    /// Notes that an attempt at this event starts. A sink has one attempt at a time. The note of an interrupted attempt that
-    /// counts as failed stays until the new one is dropped.
+    /// Notes that an attempt at this event starts. A sink has one attempt at a time. The note of an interrupted attempt
+    /// that counts as failed stays until the new one is dropped.
     pub(super) fn begin(&self, sink: SinkId, sequence: u64) -> RunningAttempt<'_> {
         let (slot, found) = {
             let mut slots = self.0.slots.lock();
@@ -167,9 +167,9 @@ impl RunningAttempt<'_> {
         self.note.interruptions > 0
     }
 
-    /// Ends the attempt at an event that was delivered and has left its queue. The note need not be deleted, which saves a write
-    /// for each delivery. A server that ends before the delivery is on disk finds it, and delivers the event again: an
-    /// interruption by chance.
+    /// Ends the attempt at an event that was delivered and has left its queue. The note need not be deleted, which
+    /// saves a write for each delivery. A server that ends before the delivery is on disk finds it, and delivers the
+    /// event again: an interruption by chance.
     pub fn end_settled(mut self) {
         self.settled = true;
     }

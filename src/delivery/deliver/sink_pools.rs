@@ -1,15 +1,15 @@
 //! The permits for attempts at sinks: a pool for each state of health.
 //!
-//! A sink that responds finds a place however many others fail or hang, also if all belong to one owner: those have pools
-//! of their own. Health follows the last attempt. A sink that hangs for the first time, or at its first attempt, holds a
-//! place of its former pool for [`SLOW_AFTER`] only; then the attempt counts as one of a slow sink.
+//! A sink that responds finds a place however many others fail or hang, also if all belong to one owner: those have
+//! pools of their own. Health follows the last attempt. A sink that hangs for the first time, or at its first attempt,
+//! holds a place of its former pool for [`SLOW_AFTER`] only; then the attempt counts as one of a slow sink.
 //!
-//! A healthy sink that was idle gets a place for one event, so that it waits for no sink that has many. With more events it
-//! keeps its next place for a [`TURN`].
+//! A healthy sink that was idle gets a place for one event, so that it waits for no sink that has many. With more
+//! events it keeps its next place for a [`TURN`].
 //!
-//! More requests on their way than keep the processors busy deliver nothing sooner, and their state leaves the processors'
-//! caches. While the runtime is busy, an owner thus has few attempts that are younger than [`BRIEF`]. Older ones wait for
-//! their receivers, and others begin meanwhile.
+//! More requests on their way than keep the processors busy deliver nothing sooner, and their state leaves the
+//! processors' caches. While the runtime is busy, an owner thus has few attempts that are younger than [`BRIEF`]. Older
+//! ones wait for their receivers, and others begin meanwhile.
 
 use crate::{
     delivery::CompletedAttempt,
@@ -27,8 +27,8 @@ use tokio::time::Instant;
 /// The duration from which an attempt is slow, whatever its outcome.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
 
-/// The time for which a healthy sink keeps its place for the events that follow. Among thousands of sinks that wait, a place
-/// that is given back after each event returns when the sink's state has left the processor's caches.
+/// The time for which a healthy sink keeps its place for the events that follow. Among thousands of sinks that wait, a
+/// place that is given back after each event returns when the sink's state has left the processor's caches.
 const TURN: Duration = Duration::from_millis(20);
 
 /// The time in which a receiver nearby answers, also while the processors are busy.
@@ -57,7 +57,8 @@ pub(super) struct SinkPools {
     new: Arc<Pool>,
     failing: Arc<Pool>,
     slow: Arc<Pool>,
-    /// Places for attempts at healthy sinks until they are [`BRIEF`] old. While the runtime is busy, an attempt needs one.
+    /// Places for attempts at healthy sinks until they are [`BRIEF`] old. While the runtime is busy, an attempt needs
+    /// one.
     brief: Arc<Pool>,
     load: RuntimeLoad,
 }
@@ -90,8 +91,8 @@ impl SinkPools {
         }
     }
 
-    /// Waits for a place for an attempt at the head of the sink's queue. Healthy sinks that were idle have priority over those
-    /// with more events.
+    /// Waits for a place for an attempt at the head of the sink's queue. Healthy sinks that were idle have priority
+    /// over those with more events.
     pub async fn acquire(&self, sink: SinkId, owner: Owner, head: &QueueHead, priority: Priority) -> SinkPermit {
         let health = self.health(sink, head);
         let pool = match health {
@@ -112,8 +113,8 @@ impl SinkPools {
         SinkPermit { permit, brief, owner, health, priority, since: Instant::now() }
     }
 
-    /// Waits for an attempt. From [`BRIEF`] on, its place among brief ones is free; from [`SLOW_AFTER`] on, it counts as one of a
-    /// slow sink.
+    /// Waits for an attempt. From [`BRIEF`] on, its place among brief ones is free; from [`SLOW_AFTER`] on, it counts
+    /// as one of a slow sink.
     pub async fn watch<T>(&self, permit: &mut SinkPermit, mut attempt: impl Future<Output = T> + Unpin) -> T {
         let mut wait = SLOW_AFTER;
         if permit.brief.is_some() {

@@ -74,8 +74,8 @@ pub(super) struct DelivererState {
     pub ahead: AheadShared,
     /// Places for attempts at sinks, whose duration is limited by the server.
     pub sink_pools: SinkPools,
-    /// Permits for calls of methods, whose duration is limited by their owners. They are separate for each owner, so that
-    /// long calls of one owner delay no other.
+    /// Permits for calls of methods, whose duration is limited by their owners. They are separate for each owner, so
+    /// that long calls of one owner delay no other.
     pub method_permits: KeyedSemaphore<Owner>,
     pub feed: Feed,
     pub metrics: Arc<Metrics>,
@@ -126,8 +126,8 @@ enum Next {
 }
 
 impl DelivererState {
-    /// Runs a sink's worker, and again after a while if it panics: one attempt that hits a defect of the server must not
-    /// end the delivery to the sink.
+    /// Runs a sink's worker, and again after a while if it panics: one attempt that hits a defect of the server must
+    /// not end the delivery to the sink.
     pub async fn supervise_sink_worker(&self, sink: SinkId, retry_now: &Notify) {
         while AssertUnwindSafe(self.run_sink_worker(sink, retry_now)).catch_unwind().await.is_err() {
             log::error!("the worker of sink {sink} panicked and starts again in {} s", PANIC_WAIT.as_secs());
@@ -329,8 +329,8 @@ impl DelivererState {
         body
     }
 
-    /// Lets the retry policy decide about the event, and records the settled attempt in the queue and the feed. The events of a
-    /// batch share their fate.
+    /// Lets the retry policy decide about the event, and records the settled attempt in the queue and the feed. The
+    /// events of a batch share their fate.
     async fn settle(
         &self,
         recipient: &Recipient,

@@ -30,8 +30,8 @@ pub async fn attempt(context: &SinkContext, sink: &Sink, input: EventInput) -> R
     Ok(CompletedAttempt { duration: started.elapsed(), ..completed })
 }
 
-/// Makes one attempt to deliver these events as one, with a body that was rendered ahead if there is one. Only a webhook with
-/// batches takes more than one. The caller measures the time.
+/// Makes one attempt to deliver these events as one, with a body that was rendered ahead if there is one. Only a
+/// webhook with batches takes more than one. The caller measures the time.
 pub async fn attempt_batch(
     context: &SinkContext,
     sink: &Sink,

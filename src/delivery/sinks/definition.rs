@@ -1,5 +1,5 @@
-//! Makes a [`Sink`] of a [`SinkSpec`] and chooses its secret. [`Sink::check_lua`] then compiles its Lua, so that a stored
-//! sink runs.
+//! Makes a [`Sink`] of a [`SinkSpec`] and chooses its secret. [`Sink::check_lua`] then compiles its Lua, so that a
+//! stored sink runs.
 //!
 //! Every other rule is checked in [`crate::model::sink_spec`]. Each error names the field and the way out.
 
@@ -97,8 +97,8 @@ impl Sink {
         })
     }
 
-    /// Checks that the sink's Lua compiles, in a worker of this user. The Lua of the version before is not compiled again, so
-    /// that a sink whose Lua keeps all workers busy can be made inactive.
+    /// Checks that the sink's Lua compiles, in a worker of this user. The Lua of the version before is not compiled
+    /// again, so that a sink whose Lua keeps all workers busy can be made inactive.
     ///
     /// # Errors
     ///
@@ -239,8 +239,8 @@ impl Webhook {
     }
 }
 
-/// Headers with the texts that the sink has in place of masks. A value that is kept elsewhere is never shown as a mask, so that a mask does
-/// not stand for it: the rules for who may name its place hold.
+/// Headers with the texts that the sink has in place of masks. A value that is kept elsewhere is never shown as a mask,
+/// so that a mask does not stand for it: the rules for who may name its place hold.
 fn unmask_headers(
     headers: BTreeMap<String, ConfiguredValue>,
     kept: Option<&ClearSecrets>,

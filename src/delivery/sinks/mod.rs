@@ -4,9 +4,9 @@
 //! [`attempt`] makes one delivery attempt, through [`webhook`] or [`script`], with the services of a [`context`];
 //! [`crate::delivery::deliver`] decides when, how often and in which order.
 //!
-//! A webhook sends a [`body`] or a [`batch_body`] to its [`webhook_url`], with [`webhook_headers`] and a [`signature`] made
-//! with one of its [`webhook_secrets`] or its [`ed25519_key`]. A script runs a [`lazy_program`] with its [`script_clients`].
-//! A [`formatter`] shapes events for methods and receives none.
+//! A webhook sends a [`body`] or a [`batch_body`] to its [`webhook_url`], with [`webhook_headers`] and a [`signature`]
+//! made with one of its [`webhook_secrets`] or its [`ed25519_key`]. A script runs a [`lazy_program`] with its
+//! [`script_clients`]. A [`formatter`] shapes events for methods and receives none.
 
 mod attempt;
 mod batch_body;

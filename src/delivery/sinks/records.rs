@@ -38,8 +38,8 @@ pub enum SinksError {
 }
 
 impl Sinks {
-    /// Reads all sinks, and decrypts their secrets with `keys`. Their Lua is compiled later, when each is first used. A user
-    /// can have `most` of their own.
+    /// Reads all sinks, and decrypts their secrets with `keys`. Their Lua is compiled later, when each is first used. A
+    /// user can have `most` of their own.
     ///
     /// A sink whose secrets cannot be decrypted is there; its deliveries fail with the reason.
     ///

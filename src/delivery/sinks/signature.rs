@@ -1,7 +1,7 @@
 //! The two signatures of a webhook request, both made with the webhook's secret.
 //!
-//! `X-Service-Signature` is keyed with the secret's text as the user sees it. The Standard Webhooks signature is keyed with
-//! the bytes that a `whsec_` secret encodes, as the libraries of that standard do.
+//! `X-Service-Signature` is keyed with the secret's text as the user sees it. The Standard Webhooks signature is keyed
+//! with the bytes that a `whsec_` secret encodes, as the libraries of that standard do.
 
 use crate::model::webhook_secret::WebhookSecret;
 use base64::{Engine, engine::general_purpose::STANDARD};

@@ -60,7 +60,8 @@ impl SinkFixture {
     }
 }
 
-/// Returns a sink of this spec. It is global unless the spec says otherwise, so that it reaches receivers on this machine.
+/// Returns a sink of this spec. It is global unless the spec says otherwise, so that it reaches receivers on this
+/// machine.
 pub fn sink(rest: Value) -> Sink {
     let mut spec = json!({"name": "x", "events": "*", "owner": "global"});
     spec.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());

@@ -316,7 +316,8 @@ fn interpret(response: &egress::OutboundResponse, on_gone: OnGone, url: &Attempt
     CompletedAttempt { status: Some(status.as_u16()), response: text, ..completed }
 }
 
-/// Parses a `Retry-After` header: seconds, any number of them, or an HTTP date. A date that has passed asks for no wait.
+/// Parses a `Retry-After` header: seconds, any number of them, or an HTTP date. A date that has passed asks for no
+/// wait.
 fn retry_after(value: &str, now: DateTime<Utc>) -> Option<Duration> {
     let value = value.trim();
     if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {

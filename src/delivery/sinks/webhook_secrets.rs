@@ -1,7 +1,7 @@
 //! The secret and the headers of a webhook: in clear in memory, encrypted in the store.
 //!
-//! [`super::records`] encrypts them before every write and decrypts them when it opens. A record that an older version wrote
-//! in clear is read, and encrypted at the same start.
+//! [`super::records`] encrypts them before every write and decrypts them when it opens. A record that an older version
+//! wrote in clear is read, and encrypted at the same start.
 
 use super::ed25519_key::Ed25519Key;
 use crate::{
@@ -77,8 +77,8 @@ struct StoredSecrets {
 }
 
 impl ClearSecrets {
-    /// The same secrets with a new one to sign with, and a new key if there is one. The present ones stay beside them for
-    /// `grace`; of those before them nothing is left.
+    /// The same secrets with a new one to sign with, and a new key if there is one. The present ones stay beside them
+    /// for `grace`; of those before them nothing is left.
     pub fn rotated(&self, grace: Duration, now: Timestamp) -> Result<Self, RotateError> {
         let SigningSecret::Own(secret) = &self.secret else { return Err(RotateError::Reference) };
         let previous = PreviousSecret {

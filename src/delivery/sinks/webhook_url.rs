@@ -1,6 +1,7 @@
 //! The URL of a webhook: in its definition, or read for every delivery.
 //!
-//! A URL that is kept elsewhere is a secret, often with a token in its path: what is told of an attempt shows no part of it.
+//! A URL that is kept elsewhere is a secret, often with a token in its path: what is told of an attempt shows no part
+//! of it.
 
 use crate::{
     model::{

@@ -38,8 +38,8 @@ pub struct MethodContext {
     pub methods: Arc<dyn MethodGateway>,
 }
 
-/// Makes one attempt to call a method with an event. Ends within the time limits of scripts and of the method. The caller measures
-/// the time.
+/// Makes one attempt to call a method with an event. Ends within the time limits of scripts and of the method. The
+/// caller measures the time.
 pub async fn attempt(
     context: &MethodContext,
     subscription: &Subscription,
@@ -53,11 +53,11 @@ pub async fn attempt(
     })
 }
 
-/// Returns the sinks that may shape events of this type for the method, in order. The first whose filter does not refuse the
-/// event does; if there is none, the method gets the default params.
+/// Returns the sinks that may shape events of this type for the method, in order. The first whose filter does not
+/// refuse the event does; if there is none, the method gets the default params.
 ///
-/// Each name that the method gives means the sink of the subscription's owner before a global one. A sink that is inactive,
-/// is no json-rpc sink or has no pattern that matches is passed over.
+/// Each name that the method gives means the sink of the subscription's owner before a global one. A sink that is
+/// inactive, is no json-rpc sink or has no pattern that matches is passed over.
 pub fn formatters_for(
     sinks: &Sinks,
     subscription: &Subscription,

@@ -29,8 +29,8 @@ use std::{
 #[derive(Clone)]
 pub struct Subscriptions {
     records: Collection<Subscription>,
-    /// Held by the space's id while a change to its subscriptions is decided and made, because the decision is about all
-    /// of them. It keeps out no writer of another server; for that, each is changed at the revision that was read.
+    /// Held by the space's id while a change to its subscriptions is decided and made, because the decision is about
+    /// all of them. It keeps out no writer of another server; for that, each is changed at the revision that was read.
     changing: Arc<KeyedMutex>,
 }
 

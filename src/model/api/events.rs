@@ -59,8 +59,8 @@ pub struct HistoryQuery {
     pub attempt: Option<AttemptKind>,
     /// Of the attempts that `attempt` names, those at this time or later.
     pub attempt_since: Option<Timestamp>,
-    /// For `sink`, `state` and `attempt`, only deliveries to sinks that the caller manages and to its own methods count, as in the
-    /// figures of `/api/activity`.
+    /// For `sink`, `state` and `attempt`, only deliveries to sinks that the caller manages and to its own methods
+    /// count, as in the figures of `/api/activity`.
     #[serde(default)]
     pub managed: bool,
     /// Events accepted at this time or later.

@@ -156,7 +156,8 @@ pub struct FilterErrorsView {
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "SinkFailure")]
 pub struct SinkFailureView {
-    /// `failing`: its last event became a dead letter. `held`: it holds its first event. `paused`: the service made it inactive.
+    /// `failing`: its last event became a dead letter. `held`: it holds its first event. `paused`: the service made it
+    /// inactive.
     pub state: String,
     pub reason: String,
     pub since: Timestamp,
@@ -266,7 +267,8 @@ pub struct RedeliverView {
     pub redelivered: usize,
     /// Dead letters that stay: not named, without room in the queue, or damaged.
     pub remaining: usize,
-    /// Dead letters that cannot be delivered again, because the letter or its event is damaged. Absent if there are none.
+    /// Dead letters that cannot be delivered again, because the letter or its event is damaged. Absent if there are
+    /// none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub damaged: usize,
     /// An attempt that the sink's first event waited for is made now. Absent if none was waited for.

@@ -46,7 +46,8 @@ pub struct SourceView {
     pub former_secrets: Vec<Timestamp>,
     pub dead_letters: usize,
     pub activity: ActivityView,
-    /// Present while every request becomes a dead letter at once, because the Lua ended its process several times in a row.
+    /// Present while every request becomes a dead letter at once, because the Lua ended its process several times in a
+    /// row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quarantine: Option<QuarantineView>,
     pub created_at: Timestamp,

@@ -120,8 +120,8 @@ pub struct ProcessView {
 pub struct IssuedSpace {
     #[serde(flatten)]
     pub space: SpaceView,
-    /// The token with which its agent authenticates. It is not kept and cannot be shown again. Null if the server runs the
-    /// agent.
+    /// The token with which its agent authenticates. It is not kept and cannot be shown again. Null if the server runs
+    /// the agent.
     pub agent_token: Option<String>,
 }
 

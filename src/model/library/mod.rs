@@ -75,8 +75,8 @@ impl LibraryName {
         Ok(Self(text.to_owned()))
     }
 
-    /// Checks the name for a library in this language: Python must be able to import it, and it must not hide a module of
-    /// Python.
+    /// Checks the name for a library in this language: Python must be able to import it, and it must not hide a module
+    /// of Python.
     pub fn check_for(&self, language: Language) -> Result<(), LibraryNameError> {
         if language != Language::Python {
             return Ok(());

@@ -1,7 +1,7 @@
 //! Names that a Python library cannot have.
 //!
-//! Libraries are found before the standard library, because PYTHONPATH comes first: one named `urllib` would replace the real
-//! one in every Python process of a space, and would break the product's own package.
+//! Libraries are found before the standard library, because PYTHONPATH comes first: one named `urllib` would replace
+//! the real one in every Python process of a space, and would break the product's own package.
 
 /// The modules of the standard library, as `sys.stdlib_module_names` has them, with those of newer and older versions;
 /// and those that Python loads at its start if they are there.

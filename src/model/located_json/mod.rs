@@ -1,11 +1,12 @@
-//! A deserializer of the JSON that users send. Its errors have the path of the field at fault, and it reads a struct from an
-//! object only: serde also accepts a list, field by field in declaration order, which callers must not come to rely on.
-//! (Serde reads the parts of an untagged type itself, and accepts one there. Types of users have `text_or_object` instead.)
+//! A deserializer of the JSON that users send. Its errors have the path of the field at fault, and it reads a struct
+//! from an object only: serde also accepts a list, field by field in declaration order, which callers must not come to
+//! rely on. (Serde reads the parts of an untagged type itself, and accepts one there. Types of users have
+//! `text_or_object` instead.)
 //!
-//! [`read`] splits an object into its fields, each with the text of its value, and reads those one by one in the same way.
-//! So a type is compiled for one deserializer, and not for each layer around another one. The path is built only when an error is
-//! returned. Each level of a type goes through the text below it once more, and holds its fields at once, so no type may contain
-//! itself.
+//! [`read`] splits an object into its fields, each with the text of its value, and reads those one by one in the same
+//! way. So a type is compiled for one deserializer, and not for each layer around another one. The path is built only
+//! when an error is returned. Each level of a type goes through the text below it once more, and holds its fields at
+//! once, so no type may contain itself.
 
 use super::text_value::TextValue;
 use serde::de::{
@@ -142,7 +143,8 @@ fn fields<'de>(json: &mut serde_json::Deserializer<StrRead<'de>>) -> Result<Vec<
     json.deserialize_map(FieldsVisitor)
 }
 
-/// The first key that an object has twice. Serde reads the last of them into a map, and its sender may have meant the first.
+/// The first key that an object has twice. Serde reads the last of them into a map, and its sender may have meant the
+/// first.
 fn repeated_key<'a>(fields: &'a [SplitField<'_>]) -> Option<&'a str> {
     /// The number of fields up to which comparing each with those before it is faster than a set.
     const FEW: usize = 16;
@@ -158,8 +160,8 @@ fn repeated_key<'a>(fields: &'a [SplitField<'_>]) -> Option<&'a str> {
 struct LocatedJson<'de, 'p> {
     text: &'de str,
     split: Option<SplitValue<'de>>,
-    /// Whether it is part of a value that may have any type. Such a part is not split: a deep value would be scanned once for each
-    /// level.
+    /// Whether it is part of a value that may have any type. Such a part is not split: a deep value would be scanned
+    /// once for each level.
     inside_any: bool,
     path: &'p FaultPath,
 }
@@ -428,8 +430,8 @@ fn invalid_type(text: &str, expected: &dyn Expected) -> Error {
     error
 }
 
-/// The message of an error that was found in a part of the text. A position in that part is removed; if the part is not JSON
-/// (a number is out of range, say), the message has the position in the whole text.
+/// The message of an error that was found in a part of the text. A position in that part is removed; if the part is not
+/// JSON (a number is out of range, say), the message has the position in the whole text.
 fn message(text: &str, error: &Error) -> String {
     if !error.is_data()
         && let Err(whole) = serde_json::from_str::<Value>(text)

@@ -1,7 +1,7 @@
 //! The methods that a space publishes, and the server process that serves them.
 //!
-//! [`Registration`] is the definition that a user writes, in a file or by a script. [`Registration::publish`] checks every
-//! rule and returns the [`Method`]s that callers see.
+//! [`Registration`] is the definition that a user writes, in a file or by a script. [`Registration::publish`] checks
+//! every rule and returns the [`Method`]s that callers see.
 
 mod health;
 mod publish;

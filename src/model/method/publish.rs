@@ -39,8 +39,8 @@ impl Registration {
         self.methods.iter().flat_map(|method| &method.groups).map(String::as_str)
     }
 
-    /// Checks every rule and returns the methods that the space of this name publishes. `find_group` resolves the name or id
-    /// of a group.
+    /// Checks every rule and returns the methods that the space of this name publishes. `find_group` resolves the name
+    /// or id of a group.
     pub fn publish(
         &self,
         space: &str,

@@ -2,9 +2,9 @@
 //!
 //! Validation cannot be interrupted, so a schema that could keep it busy without end is rejected before it is applied.
 //!
-//! A schema visits its value itself and through the schemas beside it (`allOf`, `$ref`, …), and the values within through the
-//! schemas below it (`properties`, `items`, …). Both are followed, level by level of the value. A schema that is reached
-//! along two paths counts twice, since that is how a short schema can take long.
+//! A schema visits its value itself and through the schemas beside it (`allOf`, `$ref`, …), and the values within
+//! through the schemas below it (`properties`, `items`, …). Both are followed, level by level of the value. A schema
+//! that is reached along two paths counts twice, since that is how a short schema can take long.
 
 use super::{
     error::{MAX_VISITS, SchemaError},
@@ -71,8 +71,8 @@ pub fn measure(graph: &SchemaGraph<'_>) -> Result<SchemaCost, SchemaError> {
     Ok(SchemaCost { visits, key_states })
 }
 
-/// The highest cost at one place of a value, for values of more and more levels; the last holds for all others. `own` is the
-/// cost of a schema by itself, that many levels further down.
+/// The highest cost at one place of a value, for values of more and more levels; the last holds for all others. `own`
+/// is the cost of a schema by itself, that many levels further down.
 fn most(
     nodes: &[SchemaNode],
     order: &[Number],

@@ -13,8 +13,8 @@ use std::{
     },
 };
 
-/// The most states that the patterns of one check may enter: less than half a second in an unoptimised build, for the worst
-/// pattern, and a few milliseconds for usual ones. A text of 1 MiB fits a pattern of 45 states.
+/// The most states that the patterns of one check may enter: less than half a second in an unoptimised build, for the
+/// worst pattern, and a few milliseconds for usual ones. A text of 1 MiB fits a pattern of 45 states.
 pub const MAX_STATES: u64 = 50_000_000;
 
 thread_local! {

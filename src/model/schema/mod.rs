@@ -1,7 +1,7 @@
 //! JSON Schema: checks that a schema is well-formed, and validates values against one.
 //!
-//! Schemas of methods are checked when they are published and never applied: the method server validates its own params and
-//! results. Tools run in the daemon, which validates their arguments with a [`SchemaValidator`].
+//! Schemas of methods are checked when they are published and never applied: the method server validates its own params
+//! and results. Tools run in the daemon, which validates their arguments with a [`SchemaValidator`].
 //!
 //! Users and agents write schemas, so that both are bounded: compiling by the size of the schema ([`error`]) and of its
 //! patterns ([`patterns`]), validation by the visits to a value ([`cost`]) and the states that patterns enter
@@ -37,8 +37,8 @@ const MAX_LOCATED_VISITS: u64 = 50_000;
 /// Bytes of text that take as long as a visit to a value.
 const BYTES_PER_VISIT: usize = 64;
 
-/// Checks a schema against the rules of JSON Schema (2020-12, unless it names another draft). A reference must stay within
-/// the schema: nothing is fetched.
+/// Checks a schema against the rules of JSON Schema (2020-12, unless it names another draft). A reference must stay
+/// within the schema: nothing is fetched.
 pub fn check(schema: &Value) -> Result<(), SchemaError> {
     SchemaChecker::new(usize::MAX).check(schema)
 }

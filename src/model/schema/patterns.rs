@@ -1,6 +1,7 @@
 //! The regular expressions of a schema: compiled within limits, and matched in time linear in the text.
 //!
-//! [`super::pattern_keyword`] matches `pattern`, within the budget of the check that makes the match. The keys of `patternProperties` are matched by the library; their cost is bounded before a check starts.
+//! [`super::pattern_keyword`] matches `pattern`, within the budget of the check that makes the match. The keys of
+//! `patternProperties` are matched by the library; their cost is bounded before a check starts.
 
 use super::{
     error::{MAX_AUTOMATA, MAX_AUTOMATON, MAX_KEY_AUTOMATA, MAX_PATTERN, MAX_PATTERNS, PatternFault, SchemaError},

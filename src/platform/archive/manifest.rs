@@ -35,7 +35,8 @@ pub struct Manifest {
 pub struct ArchiveEnd {
     pub rows: u64,
     pub by_kind: BTreeMap<String, u64>,
-    /// Records that were lost before the archive was made, and are not in it: at least as many, if the database was damaged.
+    /// Records that were lost before the archive was made, and are not in it: at least as many, if the database was
+    /// damaged.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lost: u64,
     /// Pages of the database that could not be read, each with some records.

@@ -1,9 +1,9 @@
 //! Backup archives: everything in a data directory, as JSON lines in zstd frames.
 //!
-//! The first line is the [`Manifest`]. One line for each record follows ([`record`]): its kind by name, the parts of its
-//! key, and its value as it is stored. The last line is the [`ArchiveEnd`]: the number of records, and a SHA-256 of all
-//! lines before. An archive without it is incomplete, and nothing may follow it. An archive does not depend on the files of
-//! the database it was made from.
+//! The first line is the [`Manifest`]. One line for each record follows ([`record`]): its kind by name, the parts of
+//! its key, and its value as it is stored. The last line is the [`ArchiveEnd`]: the number of records, and a SHA-256 of
+//! all lines before. An archive without it is incomplete, and nothing may follow it. An archive does not depend on the
+//! files of the database it was made from.
 //!
 //! [`write`](mod@write) and [`read`] are the two directions. [`backup`] makes an archive from a store in use, and
 //! [`restore`] makes a store from an archive; [`salvage`] makes one from a store that may be damaged.

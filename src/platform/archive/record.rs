@@ -1,8 +1,8 @@
 //! One record of an archive as a line of JSON.
 //!
-//! `{"kind":"queue","key":["0198…",7],"value":…}`: the value is the stored JSON, byte for byte. A value that is no JSON, or
-//! that would not fit into a line as it is, is written as `"base64"` instead, and a key whose form is unknown as
-//! `"key64"`. A kind without a name is written as `x` and its byte in hexadecimal digits.
+//! `{"kind":"queue","key":["0198…",7],"value":…}`: the value is the stored JSON, byte for byte. A value that is no
+//! JSON, or that would not fit into a line as it is, is written as `"base64"` instead, and a key whose form is unknown
+//! as `"key64"`. A kind without a name is written as `x` and its byte in hexadecimal digits.
 
 use super::kinds::{self, ArchivedKind, FILE, KeyPart, ValueForm};
 use crate::platform::secret_keys::KEY_FILE;
@@ -12,8 +12,9 @@ use serde_json::value::RawValue;
 use std::{borrow::Cow, io::Write as _};
 use uuid::Uuid;
 
-/// The files of a data directory that belong into an archive: without them an administrator could not log in, and webhook
-/// secrets could not be decrypted. A key file that the settings put elsewhere is not among them, and its owner keeps it.
+/// The files of a data directory that belong into an archive: without them an administrator could not log in, and
+/// webhook secrets could not be decrypted. A key file that the settings put elsewhere is not among them, and its owner
+/// keeps it.
 pub const ARCHIVED_FILES: [&str; 3] = ["admin.token", "admin.password", KEY_FILE];
 
 /// One record, as it was read.

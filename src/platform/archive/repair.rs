@@ -1,8 +1,8 @@
-//! The counters of an archive that is restored. An archive that has lost records is put right where one record follows from
-//! others: its counters may be lost, or count records that are.
+//! The counters of an archive that is restored. An archive that has lost records is put right where one record follows
+//! from others: its counters may be lost, or count records that are.
 //!
-//! The number of a sink's last event cannot be told from the records that are left, because those of delivered events are
-//! gone. Its events get numbers beyond every one that was given, so that none is given twice.
+//! The number of a sink's last event cannot be told from the records that are left, because those of delivered events
+//! are gone. Its events get numbers beyond every one that was given, so that none is given twice.
 
 use crate::platform::store::keys;
 use serde::Deserialize;

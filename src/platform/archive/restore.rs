@@ -1,8 +1,8 @@
 //! Restores an archive into a data directory.
 //!
-//! The database is built aside, while a thread of its own reads the records ahead and checks them. It is put in its place when the
-//! whole archive was found right, so that a damaged archive or a restore that is broken off leaves the directory as it was, or
-//! marked as unfinished.
+//! The database is built aside, while a thread of its own reads the records ahead and checks them. It is put in its
+//! place when the whole archive was found right, so that a damaged archive or a restore that is broken off leaves the
+//! directory as it was, or marked as unfinished.
 
 use super::{ArchiveEnd, ArchiveError, ArchiveReader, ArchiveRecord, Manifest, repair::Repair};
 use crate::{
@@ -69,7 +69,8 @@ pub struct RestoreProgress {
     pub rows: u64,
 }
 
-/// Records that were read one after the other, as rows of the database, with the bytes and records up to the last of them.
+/// Records that were read one after the other, as rows of the database, with the bytes and records up to the last of
+/// them.
 #[derive(Default)]
 struct RecordGroup {
     stored: Vec<(Vec<u8>, Vec<u8>)>,
@@ -82,8 +83,8 @@ struct RecordGroup {
 ///
 /// # Errors
 ///
-/// Nothing is restored then, and a database in the directory is still there. An error after the new database is in place leaves
-/// the directory marked as unfinished.
+/// Nothing is restored then, and a database in the directory is still there. An error after the new database is in
+/// place leaves the directory marked as unfinished.
 pub fn restore(
     file: &Path,
     directory: &Path,
@@ -156,7 +157,8 @@ fn with_present_keys(directory: &Path, name: &str, content: Vec<u8>) -> io::Resu
     }
 }
 
-/// Reads the records of an archive in groups, until its end or until nobody takes them. Returns its last line and its counters.
+/// Reads the records of an archive in groups, until its end or until nobody takes them. Returns its last line and its
+/// counters.
 fn read_ahead(
     mut archive: ArchiveReader<File>,
     full: &mpsc::SyncSender<RecordGroup>,

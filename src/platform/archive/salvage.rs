@@ -163,8 +163,8 @@ mod tests {
         rows
     }
 
-    /// Makes stores whose log has one segment, all with the same records: one that was opened and closed several times, one that was
-    /// restored, and one that was compacted. Returns their names and the records.
+    /// Makes stores whose log has one segment, all with the same records: one that was opened and closed several times,
+    /// one that was restored, and one that was compacted. Returns their names and the records.
     async fn small_stores(directory: &Path) -> (Vec<&'static str>, Rows) {
         let live = directory.join("live");
         let mut rows = Rows::new();

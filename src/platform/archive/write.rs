@@ -1,5 +1,5 @@
-//! Writing an archive. Lines are gathered and hashed here; a thread of its own compresses and writes them, so that reading
-//! the store and compressing it share the processors.
+//! Writing an archive. Lines are gathered and hashed here; a thread of its own compresses and writes them, so that
+//! reading the store and compressing it share the processors.
 
 use super::{
     Manifest,
@@ -38,8 +38,8 @@ pub struct ArchiveWriter<W: Write> {
     thread: Option<JoinHandle<io::Result<Compressor<W>>>>,
 }
 
-/// The end that compresses and writes. Each buffer becomes a frame of its own, which is faster than one frame for all: the
-/// compressor then need not look back over two pieces of memory.
+/// The end that compresses and writes. Each buffer becomes a frame of its own, which is faster than one frame for all:
+/// the compressor then need not look back over two pieces of memory.
 struct Compressor<W: Write> {
     zstd: zstd::bulk::Compressor<'static>,
     out: W,

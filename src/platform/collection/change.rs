@@ -35,7 +35,8 @@ pub trait CollectionRecord: Serialize + DeserializeOwned + Debug + Send + Sync +
         true
     }
 
-    /// Checks the record against the other records of its namespace. A record that is being written comes in both versions.
+    /// Checks the record against the other records of its namespace. A record that is being written comes in both
+    /// versions.
     ///
     /// # Errors
     ///

@@ -99,8 +99,8 @@ impl<T: CollectionRecord> Collection<T> {
     /// Changes or deletes one record by a decision on its present state, and returns the record as the change left it.
     ///
     /// The change is made at the revision that `decide` saw. If another change came in between, `decide` is asked
-    /// again, about the record as it has become, up to [`ATTEMPTS`] times in all. It must not edit the same collection. If it
-    /// puts the very record that it was given, nothing is written and no listener is called.
+    /// again, about the record as it has become, up to [`ATTEMPTS`] times in all. It must not edit the same collection.
+    /// If it puts the very record that it was given, nothing is written and no listener is called.
     ///
     /// # Errors
     ///

@@ -107,9 +107,9 @@ impl<T: CollectionRecord> CollectionIndex<T> {
         }
     }
 
-    /// Checks one record of a change against the others of its namespace: the names of written records, the quota, and the
-    /// rules of its kind. A record that is being written by another change counts as it is and as it will be, since a
-    /// crash may leave either.
+    /// Checks one record of a change against the others of its namespace: the names of written records, the quota, and
+    /// the rules of its kind. A record that is being written by another change counts as it is and as it will be, since
+    /// a crash may leave either.
     fn check(
         &self,
         record: &Arc<T>,

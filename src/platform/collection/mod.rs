@@ -1,10 +1,10 @@
 //! Typed records in memory over the store: sinks, scripts, subscriptions, spaces and templates.
 //!
-//! A [`Collection`] holds every record of one kind in memory, in the order of their ids, and writes through to the store.
-//! Its contract:
+//! A [`Collection`] holds every record of one kind in memory, in the order of their ids, and writes through to the
+//! store. Its contract:
 //!
-//! - A change ([`Changes`]) is a set of puts and deletes, each with a [`Precondition`] on the record. All of it is made,
-//!   on disk and in memory, or none of it. A record that is not as expected refuses the change.
+//! - A change ([`Changes`]) is a set of puts and deletes, each with a [`Precondition`] on the record. All of it is
+//!   made, on disk and in memory, or none of it. A record that is not as expected refuses the change.
 //! - Names are unique within a namespace (an owner, or one namespace for all). A name is taken from the moment a change
 //!   begins, so that two changes at once cannot take one name, and is free again if the change is not written.
 //! - A namespace has a quota of records. Rules of one kind of record ([`CollectionRecord::check`]) see the records that

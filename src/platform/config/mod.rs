@@ -276,8 +276,8 @@ impl Config {
         Ok(config)
     }
 
-    /// Threads that serve connections. By default one core is left to the store's writer, scripts, and agents and method
-    /// servers on the same machine. On two cores a second worker costs calls more than it brings.
+    /// Threads that serve connections. By default one core is left to the store's writer, scripts, and agents and
+    /// method servers on the same machine. On two cores a second worker costs calls more than it brings.
     pub fn workers(&self) -> usize {
         match self.workers {
             0 => std::thread::available_parallelism().map_or(1, usize::from).saturating_sub(1).max(1),

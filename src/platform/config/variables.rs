@@ -55,8 +55,8 @@ fn variables() -> BTreeSet<String> {
     names
 }
 
-/// The known name that a person probably meant: one that differs in a few characters, or else one that only has a section
-/// more.
+/// The known name that a person probably meant: one that differs in a few characters, or else one that only has a
+/// section more.
 fn nearest<'a>(name: &str, known: &'a BTreeSet<String>) -> Option<&'a str> {
     let bare = |name: &'a String| &name[PREFIX.len()..];
     if let Some(meant) = spelling::nearest(&name[PREFIX.len()..], known.iter().map(bare)) {

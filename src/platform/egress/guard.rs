@@ -1,5 +1,5 @@
-//! The guards of every request: addresses are looked up and checked, one timeout spans the whole exchange, and a response is
-//! read up to a limit.
+//! The guards of every request: addresses are looked up and checked, one timeout spans the whole exchange, and a
+//! response is read up to a limit.
 
 use super::{
     exchange::{EgressError, OutboundRequest, OutboundResponse},

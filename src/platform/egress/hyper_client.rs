@@ -1,8 +1,8 @@
 //! The client of deliveries and of Lua's `http`, on hyper's connections.
 //!
-//! hyper's own pooled client keys its connections by the host of a URL and bounds them for each host. The connections here
-//! are bounded in all and keyed by the address that was checked, and a request whose connection was closed while it rested is sent
-//! again over a new one.
+//! hyper's own pooled client keys its connections by the host of a URL and bounds them for each host. The connections
+//! here are bounded in all and keyed by the address that was checked, and a request whose connection was closed while
+//! it rested is sent again over a new one.
 
 use super::{
     exchange::{AGENT_NAME, EgressError, OutboundRequest, OutboundResponse, Tls},
@@ -33,8 +33,8 @@ pub(super) struct HyperClient {
 }
 
 impl HyperClient {
-    /// Sends a request to this address, with the headers that it lacks, and reads the response. The caller limits the time of the
-    /// whole exchange.
+    /// Sends a request to this address, with the headers that it lacks, and reads the response. The caller limits the
+    /// time of the whole exchange.
     pub async fn send(
         &self,
         request: &mut OutboundRequest,

@@ -21,10 +21,12 @@ use std::{
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes of the head of a response. hyper takes up to a hundred headers, and would allocate for another number with every response.
+/// Bytes of the head of a response. hyper takes up to a hundred headers, and would allocate for another number with
+/// every response.
 const MAX_HEAD: usize = 64 << 10;
 
-/// Bytes up to the end of the head of a response, with the interim responses (1xx) before it, which hyper drops one by one.
+/// Bytes up to the end of the head of a response, with the interim responses (1xx) before it, which hyper drops one by
+/// one.
 const MAX_HEADS: usize = 2 * MAX_HEAD;
 
 /// A TCP connection, or TLS on top of one.
@@ -94,8 +96,8 @@ impl HttpConnection {
         Ok(OutboundResponse { status: parts.status, headers: parts.headers, body: kept.freeze(), completeness })
     }
 
-    /// Returns true if another request can be sent: the last response was read to its end, and the other side has not closed the
-    /// connection so far.
+    /// Returns true if another request can be sent: the last response was read to its end, and the other side has not
+    /// closed the connection so far.
     pub fn is_reusable(&mut self) -> bool {
         drive(&mut self.driver, &mut Context::from_waker(Waker::noop()));
         self.driver.is_some() && matches!(self.requests.ready().now_or_never(), Some(Ok(())))

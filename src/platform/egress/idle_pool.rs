@@ -1,5 +1,5 @@
-//! Connections that wait for their next request, by destination. There are at most [`MAX_IDLE`] in all, and none waits for
-//! longer than [`IDLE_FOR`].
+//! Connections that wait for their next request, by destination. There are at most [`MAX_IDLE`] in all, and none waits
+//! for longer than [`IDLE_FOR`].
 
 use super::{exchange::Tls, hyper_connection::HttpConnection};
 use parking_lot::Mutex;

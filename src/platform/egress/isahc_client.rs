@@ -32,8 +32,8 @@ pub(super) struct IsahcClient {
 }
 
 impl IsahcClient {
-    /// Sends a request to this address and reads the response. The caller limits the time of the whole exchange, of which
-    /// `left` is left.
+    /// Sends a request to this address and reads the response. The caller limits the time of the whole exchange, of
+    /// which `left` is left.
     pub async fn send(
         &self,
         request: &OutboundRequest,
@@ -111,7 +111,8 @@ async fn read(response: http::Response<AsyncBody>, keep: usize) -> Result<Outbou
     Ok(OutboundResponse { status: parts.status, headers: parts.headers, body: kept.into(), completeness })
 }
 
-/// A timeout is the one for connecting: the timeout of the whole exchange is the caller's and would have ended the wait.
+/// A timeout is the one for connecting: the timeout of the whole exchange is the caller's and would have ended the
+/// wait.
 fn fault(error: isahc::Error, url: &Url, address: SocketAddr) -> EgressError {
     let reason = error.to_string();
     match error.kind() {

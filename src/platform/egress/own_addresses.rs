@@ -1,5 +1,5 @@
-//! The addresses of this host's network interfaces. They reach services that listen for this host alone as loopback does,
-//! also where the address is a public one.
+//! The addresses of this host's network interfaces. They reach services that listen for this host alone as loopback
+//! does, also where the address is a public one.
 
 use parking_lot::Mutex;
 use std::{
@@ -36,8 +36,8 @@ impl OwnAddresses {
         Self(Mutex::new(Some(ReadAddresses { addresses: None, until: None })))
     }
 
-    /// Tells if an interface of this host has the address; `None` if the interfaces could not be read so far. An address behind
-    /// a translating router is not known here.
+    /// Tells if an interface of this host has the address; `None` if the interfaces could not be read so far. An
+    /// address behind a translating router is not known here.
     pub fn has(&self, address: IpAddr) -> Option<bool> {
         let now = Instant::now();
         let mut read = self.0.lock();

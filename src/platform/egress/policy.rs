@@ -1,7 +1,7 @@
 //! The egress policy: addresses that requests on behalf of an owner may connect to.
 //!
-//! Addresses are checked, never names, because a name can resolve to another address at the moment of connecting. An IPv6
-//! address that embeds an IPv4 one is checked as both.
+//! Addresses are checked, never names, because a name can resolve to another address at the moment of connecting. An
+//! IPv6 address that embeds an IPv4 one is checked as both.
 
 use super::own_addresses::OwnAddresses;
 use crate::{model::owner::Owner, platform::config};
@@ -15,7 +15,8 @@ pub(super) struct Policy {
     own: OwnAddresses,
 }
 
-/// Owners whose sinks reach private addresses. On a server, global ones always do: the users who may create those are trusted.
+/// Owners whose sinks reach private addresses. On a server, global ones always do: the users who may create those are
+/// trusted.
 enum Private {
     /// A program with `--sandbox`: the agent listens on a local address, asks for no token and runs processes.
     Nobody,
@@ -59,7 +60,8 @@ impl Denial {
     }
 }
 
-/// Metadata services of clouds, which hand out credentials, outside the link-local ranges: Alibaba, Oracle, Azure, AWS, Google.
+/// Metadata services of clouds, which hand out credentials, outside the link-local ranges: Alibaba, Oracle, Azure, AWS,
+/// Google.
 const METADATA: [IpAddr; 5] = [
     IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
     IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),

@@ -1,12 +1,12 @@
 //! Resolves the host names of outgoing requests.
 //!
-//! Look-ups are asynchronous and take no thread, so that a slow name server holds up only those who ask it. Each owner has
-//! a share of look-ups, and a cache of its own: nobody waits for the names of another. Callers that ask for the same name
-//! share one look-up, which ends when all of them are gone. The places for look-ups of all owners are shared fairly: an
-//! owner without one finds one at once, however many names of others are never answered.
+//! Look-ups are asynchronous and take no thread, so that a slow name server holds up only those who ask it. Each owner
+//! has a share of look-ups, and a cache of its own: nobody waits for the names of another. Callers that ask for the
+//! same name share one look-up, which ends when all of them are gone. The places for look-ups of all owners are shared
+//! fairly: an owner without one finds one at once, however many names of others are never answered.
 //!
-//! Names come from `/etc/hosts`, then from the name servers of `egress.dns` or `/etc/resolv.conf`. Both files are read again
-//! when they change, on a thread that may wait for the disk.
+//! Names come from `/etc/hosts`, then from the name servers of `egress.dns` or `/etc/resolv.conf`. Both files are read
+//! again when they change, on a thread that may wait for the disk.
 
 use crate::{
     model::owner::Owner,
@@ -129,8 +129,8 @@ impl NameResolver {
         }))
     }
 
-    /// The addresses of a name, for a request of this owner. Dropping the future ends the look-up if nobody else waits for
-    /// it.
+    /// The addresses of a name, for a request of this owner. Dropping the future ends the look-up if nobody else waits
+    /// for it.
     pub async fn resolve(&self, owner: Owner, name: &str) -> Addresses {
         let pending = match self.0.known_or_pending(owner, name) {
             Ok(addresses) => return addresses,
@@ -215,8 +215,8 @@ impl ResolverState {
         Ok((addresses.into(), keep))
     }
 
-    /// The client of the name servers, made anew if the system's files have changed. While one caller looks at them, the
-    /// others go on with the client there is.
+    /// The client of the name servers, made anew if the system's files have changed. While one caller looks at them,
+    /// the others go on with the client there is.
     async fn client(&self) -> Result<TokioResolver, ResolveError> {
         let now = Instant::now();
         let before = {

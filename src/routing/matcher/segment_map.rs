@@ -1,7 +1,8 @@
 //! The children of a trie's node, by their segment.
 //!
-//! Most nodes have few children, which are compared one by one: that is faster than the hash of a segment, and takes less memory than
-//! a map. A node with many children uses the standard library's map, because users choose the segments.
+//! Most nodes have few children, which are compared one by one: that is faster than the hash of a segment, and takes
+//! less memory than a map. A node with many children uses the standard library's map, because users choose the
+//! segments.
 
 use std::{collections::HashMap, mem};
 

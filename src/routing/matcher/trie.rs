@@ -22,7 +22,8 @@ pub struct Trie<T> {
     root: TrieNode<T>,
 }
 
-/// Most nodes have one of the three parts, and there is a node or more for every sink: a part that is absent takes no room.
+/// Most nodes have one of the three parts, and there is a node or more for every sink: a part that is absent takes no
+/// room.
 struct TrieNode<T> {
     children: Option<Box<SegmentMap<TrieNode<T>>>>,
     /// Values for exactly the type that ends here.

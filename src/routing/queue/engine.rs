@@ -94,8 +94,8 @@ pub struct QueueHead {
     pub follows_dead_letter: bool,
 }
 
-/// Emits of one sender, which hands them over in order without waiting for each. Once one of them is refused for want of room,
-/// those behind it are refused too, so that none overtakes it.
+/// Emits of one sender, which hands them over in order without waiting for each. Once one of them is refused for want
+/// of room, those behind it are refused too, so that none overtakes it.
 #[derive(Clone, Debug, Default)]
 pub struct OrderedEmits(Arc<AtomicBool>);
 
@@ -119,8 +119,8 @@ impl OrderedEmits {
 pub struct AcceptOptions {
     /// The emits of its sender, if it hands over several in order.
     pub order: Option<OrderedEmits>,
-    /// The permit for the memory that the event takes on its way. The engine drops it when the event is on disk or refused,
-    /// whether or not anybody waits for the receipt.
+    /// The permit for the memory that the event takes on its way. The engine drops it when the event is on disk or
+    /// refused, whether or not anybody waits for the receipt.
     pub memory: Option<OwnedSemaphorePermit>,
 }
 
@@ -162,8 +162,8 @@ impl Retention {
     /// History below this size is kept also on a full disk. It is not what fills the disk.
     const SMALL: u64 = 1 << 20;
 
-    /// The retention of a history of `bytes` while the disk is short of room: a quarter of it is deleted at a time. `None`
-    /// if there would not be enough room without all of it.
+    /// The retention of a history of `bytes` while the disk is short of room: a quarter of it is deleted at a time.
+    /// `None` if there would not be enough room without all of it.
     #[must_use]
     pub fn short_of_room(self, bytes: u64, room: StoreRoom) -> Option<Self> {
         room.is_enough_without(bytes.saturating_sub(Self::SMALL))
@@ -174,7 +174,8 @@ impl Retention {
 /// Bounded durable queues, and the history of the events that went through them.
 #[async_trait]
 pub trait Engine: Send + Sync + 'static {
-    /// Makes sure that the sink has a queue, under its present name and owner. Nothing is written before its first event.
+    /// Makes sure that the sink has a queue, under its present name and owner. Nothing is written before its first
+    /// event.
     ///
     /// Events that wait for a global sink count towards nobody's limit: whoever emits them cannot make it faster.
     fn open_queue(&self, target: &RouteTarget, owner: Owner);
@@ -187,8 +188,8 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Stores the event and queues it for each target, all or nothing.
     ///
-    /// Its place among other events is decided when the future is first polled. In ordered emits, the event is refused as
-    /// [`AcceptError::UndeliveredFull`] if one before it was.
+    /// Its place among other events is decided when the future is first polled. In ordered emits, the event is refused
+    /// as [`AcceptError::UndeliveredFull`] if one before it was.
     async fn accept(
         &self,
         event: Arc<Event>,
@@ -199,16 +200,18 @@ pub trait Engine: Send + Sync + 'static {
     /// Returns the state of the head of the sink's queue, without its event; `None` if the queue is empty.
     fn queue_head(&self, sink: SinkId) -> Option<QueueHead>;
 
-    /// Waits until the sink's queue holds this many events that can be read, or is discarded. Only the worker of the sink waits.
+    /// Waits until the sink's queue holds this many events that can be read, or is discarded. Only the worker of the
+    /// sink waits.
     async fn filled(&self, sink: SinkId, events: usize);
 
     /// Reads the head of the sink's queue; `None` if the queue is empty.
     async fn next_delivery(&self, sink: SinkId) -> Result<Option<PendingDelivery>, StoreError>;
 
-    /// Reads up to `max` events from the head of the sink's queue on, of up to `bytes` bytes of data together but at least one;
-    /// none if the queue is empty.
+    /// Reads up to `max` events from the head of the sink's queue on, of up to `bytes` bytes of data together but at
+    /// least one; none if the queue is empty.
     ///
-    /// All have had as many attempts as the first: events that failed together are read together again, without later ones.
+    /// All have had as many attempts as the first: events that failed together are read together again, without later
+    /// ones.
     async fn next_deliveries(&self, sink: SinkId, max: usize, bytes: usize)
     -> Result<Vec<PendingDelivery>, StoreError>;
 
@@ -219,7 +222,8 @@ pub trait Engine: Send + Sync + 'static {
         self.settle_all(vec![(pending, settled)]).await;
     }
 
-    /// Records attempts at the first events of one queue, in order, as [`Engine::settle`] does. A crash repeats all or none.
+    /// Records attempts at the first events of one queue, in order, as [`Engine::settle`] does. A crash repeats all or
+    /// none.
     async fn settle_all(&self, batch: Vec<(PendingDelivery, SettledAttempt)>);
 
     /// Waits until the settlements so far are on disk, or the store has stopped.
@@ -235,8 +239,8 @@ pub trait Engine: Send + Sync + 'static {
         entry: AuditEntry,
     ) -> Result<Redelivered, StoreError>;
 
-    /// Starts a job that queues events of the history for the sink again, in the order of the history and under new numbers. It makes
-    /// progress by [`Engine::advance_replay`]. A sink has one unfinished job at most.
+    /// Starts a job that queues events of the history for the sink again, in the order of the history and under new
+    /// numbers. It makes progress by [`Engine::advance_replay`]. A sink has one unfinished job at most.
     async fn start_replay(&self, sink: SinkId, new: NewReplay, entry: AuditEntry) -> Result<ReplayJob, ReplayError>;
 
     /// Changes the sink's unfinished job.
@@ -253,8 +257,8 @@ pub trait Engine: Send + Sync + 'static {
     /// Returns the jobs that are neither paused nor finished.
     fn running_replays(&self) -> Vec<(SinkId, RunningReplay)>;
 
-    /// Makes a step of the sink's job: queues events again as there is room, `most` at most. Events and progress are in one
-    /// write.
+    /// Makes a step of the sink's job: queues events again as there is room, `most` at most. Events and progress are in
+    /// one write.
     ///
     /// Half of the free places are left to new events, and replayed events take none from them.
     async fn advance_replay(&self, sink: SinkId, most: usize) -> Result<ReplayStep, StoreError>;
@@ -282,8 +286,8 @@ pub trait Engine: Send + Sync + 'static {
     /// Returns the size of history.
     fn history_bytes(&self) -> u64;
 
-    /// Deletes settled events beyond the retention, and returns their number. The oldest of the user with the largest history
-    /// go first; if there are no settled ones left, the oldest dead letters go with their events. Until the next call, each
-    /// accepted event does the same for the size.
+    /// Deletes settled events beyond the retention, and returns their number. The oldest of the user with the largest
+    /// history go first; if there are no settled ones left, the oldest dead letters go with their events. Until the
+    /// next call, each accepted event does the same for the size.
     async fn prune(&self, retention: Retention) -> Result<usize, StoreError>;
 }

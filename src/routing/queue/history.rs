@@ -83,7 +83,8 @@ impl HistoryFilter {
             && self.text.as_ref().is_none_or(|text| event.data.get().contains(text))
     }
 
-    /// Returns true if one of the deliveries is of the sink and in the state that are asked for, and has such an attempt.
+    /// Returns true if one of the deliveries is of the sink and in the state that are asked for, and has such an
+    /// attempt.
     pub(super) fn selects_any(&self, event: &Event, deliveries: &[Delivery]) -> bool {
         let selected = |delivery: &Delivery| {
             self.deliveries.as_ref().is_none_or(|selection| (selection.0)(event, delivery.sink_id))

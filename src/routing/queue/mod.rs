@@ -3,8 +3,8 @@
 //! A queue engine gives four guarantees:
 //!
 //! - The receipt of an accepted event is given after the event is on disk in every queue that had room.
-//! - A queue yields its events in the order of their sequence numbers, and skips only the numbers of dropped and of damaged
-//!   events.
+//! - A queue yields its events in the order of their sequence numbers, and skips only the numbers of dropped and of
+//!   damaged events.
 //! - An event whose delivery was not settled is yielded again after a crash.
 //! - A full queue loses the new event for its own sink and no other.
 //!

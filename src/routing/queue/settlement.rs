@@ -58,7 +58,8 @@ impl PendingDelivery {
 }
 
 impl SettledAttempt {
-    /// The same for another event of the batch that was attempted. The receiver's response is kept with the first one only.
+    /// The same for another event of the batch that was attempted. The receiver's response is kept with the first one
+    /// only.
     #[must_use]
     pub fn for_another(&self) -> Self {
         let attempt = Attempt { response: None, log: Vec::new(), ..self.attempt.clone() };

@@ -1,5 +1,5 @@
-//! Hostile scripts: endless loops, memory exhaustion, sandbox escapes. Each fails by itself, for the stated reason, and the
-//! next run is not affected.
+//! Hostile scripts: endless loops, memory exhaustion, sandbox escapes. Each fails by itself, for the stated reason, and
+//! the next run is not affected.
 
 use super::{test_support::*, *};
 use crate::{
@@ -278,7 +278,8 @@ async fn extreme_numbers_do_not_crash_the_host() {
 #[tokio::test]
 async fn the_slowest_allowed_searches_end_in_time() {
     let host = TestRuntime::strict();
-    // These are the slowest that are allowed: each must end by itself or at the limit, on a slow machine with its process.
+    // These are the slowest that are allowed: each must end by itself or at the limit, on a slow machine with its
+    // process.
     let killed = "it took more than 100ms of processor time, and its process was killed";
     let at_limit = [too_much_cpu(), Verdict::Failed(killed.to_owned())];
     for source in [

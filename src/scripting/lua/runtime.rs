@@ -1,8 +1,8 @@
 //! The handle through which an agent and `svc run` run Lua in their own process.
 //!
-//! Each kind of run has a method: it queues the run on the [`Executor`], takes a sandbox from the [`LuaStates`], calls the
-//! program under a [`RunClock`], and puts the sandbox back. The server runs nothing here: what its users write runs in
-//! worker processes.
+//! Each kind of run has a method: it queues the run on the [`Executor`], takes a sandbox from the [`LuaStates`], calls
+//! the program under a [`RunClock`], and puts the sandbox back. The server runs nothing here: what its users write runs
+//! in worker processes.
 
 use super::{
     error::ScriptError,

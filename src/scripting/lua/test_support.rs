@@ -138,8 +138,8 @@ impl Drop for TestRuntime {
     }
 }
 
-/// Answers every request with its own body, except to `never.test`, which never answers, `gate.test`, which answers once
-/// the gate is open, and `refused.test`.
+/// Answers every request with its own body, except to `never.test`, which never answers, `gate.test`, which answers
+/// once the gate is open, and `refused.test`.
 #[derive(Default)]
 pub struct FakeHttp {
     pub requests: Mutex<Vec<(Owner, HttpRequest)>>,

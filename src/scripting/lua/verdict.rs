@@ -26,7 +26,8 @@ impl UserData for Verdict {}
 
 /// The first verdict that the present run of a script has made, with the name of the function that made it.
 ///
-/// An author who leaves `return` out believes that `svc.retry(…)` ends the run, so the first call is the one that counts.
+/// An author who leaves `return` out believes that `svc.retry(…)` ends the run, so the first call is the one that
+/// counts.
 #[derive(Default)]
 pub(super) struct FirstVerdict {
     pub first: Option<(&'static str, Verdict)>,
@@ -55,8 +56,8 @@ impl FirstVerdict {
 }
 
 impl Verdict {
-    /// Reads the verdict from the first two values that a script returned. `None` is an ordinary return, which is an ack
-    /// unless the run has made a verdict without returning it.
+    /// Reads the verdict from the first two values that a script returned. `None` is an ordinary return, which is an
+    /// ack unless the run has made a verdict without returning it.
     pub(super) fn returned(first: &Value, second: &Value) -> Option<Self> {
         if let Some(verdict) = Self::held(first) {
             return Some(verdict);

@@ -1,5 +1,5 @@
-//! Checks the arguments of tools against their schemas, within bounds: a user has few checks running at once, a check ends
-//! when its caller is gone, and few compiled schemas are kept.
+//! Checks the arguments of tools against their schemas, within bounds: a user has few checks running at once, a check
+//! ends when its caller is gone, and few compiled schemas are kept.
 
 use super::script::Script;
 use crate::{
@@ -84,8 +84,8 @@ impl ArgumentChecker {
         Self(Arc::new(CheckerState { turns: KeyedSemaphore::new(RUNNING, WAITING), kept: Mutex::default() }))
     }
 
-    /// Checks arguments against the tool's schema, on a blocking thread because both can be large. Dropping the future ends
-    /// the check.
+    /// Checks arguments against the tool's schema, on a blocking thread because both can be large. Dropping the future
+    /// ends the check.
     pub async fn check(&self, tool: &Arc<Script>, user: UserId, arguments: &RawValue) -> Result<(), ArgumentsError> {
         if !arguments.get().trim_start().starts_with('{') {
             return Err(ArgumentsError::NotAnObject);

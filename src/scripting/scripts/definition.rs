@@ -25,8 +25,8 @@ pub enum ScriptDefinitionError {
 }
 
 impl Script {
-    /// Makes the script that `spec` describes: a new one, or the next version of `previous` with the same id and creation
-    /// time. `user` is the owner that `"owner": "me"` stands for.
+    /// Makes the script that `spec` describes: a new one, or the next version of `previous` with the same id and
+    /// creation time. `user` is the owner that `"owner": "me"` stands for.
     pub fn define(spec: ScriptSpec, user: UserId, previous: Option<&Self>) -> Result<Self, ScriptDefinitionError> {
         if let Some(previous) = previous {
             if previous.kind != spec.kind {
@@ -54,8 +54,8 @@ impl Script {
         })
     }
 
-    /// Checks that the Lua compiles, in a worker of this user. The Lua of the version before is not compiled again, so that a
-    /// tool that keeps all workers busy can be made inactive.
+    /// Checks that the Lua compiles, in a worker of this user. The Lua of the version before is not compiled again, so
+    /// that a tool that keeps all workers busy can be made inactive.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! All stored scripts, as a [`Collection`]: unique by name within their owner, bounded in number, and the libraries of an
-//! owner bounded in bytes.
+//! All stored scripts, as a [`Collection`]: unique by name within their owner, bounded in number, and the libraries of
+//! an owner bounded in bytes.
 
 use super::script::{Script, ScriptUnavailable};
 use crate::{
@@ -151,7 +151,8 @@ impl Scripts {
         self.script(owner, id)?.program().cloned().ok_or(ScriptUnavailable::Missing(id))
     }
 
-    /// The Lua library that `require` finds under this name in scripts of `owner`: the owner's own, or else the global one.
+    /// The Lua library that `require` finds under this name in scripts of `owner`: the owner's own, or else the global
+    /// one.
     pub fn library(&self, owner: Owner, name: &str) -> Option<ProgramText> {
         let found = |owner: Owner| {
             self.find(owner, name).filter(|script| {

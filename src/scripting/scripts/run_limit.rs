@@ -1,5 +1,5 @@
-//! The limit of runs that one user starts and waits for: calls of tools, and tests and previews. They run beside the queues
-//! and must not crowd them out.
+//! The limit of runs that one user starts and waits for: calls of tools, and tests and previews. They run beside the
+//! queues and must not crowd them out.
 
 use crate::{
     model::id::UserId,

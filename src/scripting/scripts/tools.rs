@@ -43,8 +43,8 @@ impl ToolRunner {
     ///
     /// # Errors
     ///
-    /// Fails if the user has too many runs under way, the arguments do not fit the schema or there is nothing to run. A failure of the tool itself is in the
-    /// [`ToolRun`].
+    /// Fails if the user has too many runs under way, the arguments do not fit the schema or there is nothing to run. A
+    /// failure of the tool itself is in the [`ToolRun`].
     pub async fn run(&self, tool: &Arc<Script>, user: UserId, arguments: Box<RawValue>) -> Result<ToolRun, ToolError> {
         let _permit = self.run_limit.take(user)?;
         self.arguments.check(tool, user, &arguments).await?;

@@ -99,7 +99,8 @@ impl ModuleSource for SpaceModules {
     }
 }
 
-/// The possible files of a module: `acme/text.lua` or `acme/text/init.lua` for `acme.text`. `None` if the name is invalid.
+/// The possible files of a module: `acme/text.lua` or `acme/text/init.lua` for `acme.text`. `None` if the name is
+/// invalid.
 fn paths_of(name: &str) -> Option<[String; 2]> {
     let is_word = |word: &str| !word.is_empty() && !word.contains(['/', '\\', '\0']);
     if !name.split('.').all(is_word) {

@@ -1,8 +1,8 @@
 //! The libraries of the space's owner, fetched from the space's agent as a zip archive.
 //!
-//! They are fetched when one is first required. After that a run that requires one asks the agent from time to time whether
-//! they have changed; other runs use the known ones meanwhile, and so does the asking run if no answer comes in time. An
-//! unchanged library stays the same program, so that states that have loaded it need not load it again.
+//! They are fetched when one is first required. After that a run that requires one asks the agent from time to time
+//! whether they have changed; other runs use the known ones meanwhile, and so does the asking run if no answer comes in
+//! time. An unchanged library stays the same program, so that states that have loaded it need not load it again.
 
 use super::source_file::compile_module;
 use crate::scripting::lua::{MAX_SPACE_FILE, Program};

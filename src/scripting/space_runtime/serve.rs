@@ -1,8 +1,8 @@
 //! A method server with Lua handlers: JSON-RPC 2.0, one message a line, from an input to an output.
 //!
-//! Lines are read ([`read_lines`]); the requests of a message are handled concurrently, each in a run of its own; responses
-//! are written in the order in which they are done ([`writer`]). A batch gets one response. The number of requests in
-//! progress is bounded: while it is reached, nothing is read, and the sender waits.
+//! Lines are read ([`read_lines`]); the requests of a message are handled concurrently, each in a run of its own;
+//! responses are written in the order in which they are done ([`writer`]). A batch gets one response. The number of
+//! requests in progress is bounded: while it is reached, nothing is read, and the sender waits.
 //!
 //! [`crate::model::jsonrpc`] reads the messages and [`crate::platform::lines`] splits the input.
 
@@ -67,8 +67,8 @@ struct ResponseLine {
     _permits: OwnedSemaphorePermit,
 }
 
-/// Runs the set-up script with `arguments`, then answers requests until the input ends or `closing` is cancelled. Requests
-/// in progress are still answered.
+/// Runs the set-up script with `arguments`, then answers requests until the input ends or `closing` is cancelled.
+/// Requests in progress are still answered.
 pub async fn serve(
     program: Arc<LoadedProgram>,
     name: &str,

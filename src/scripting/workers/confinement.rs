@@ -1,5 +1,5 @@
-//! The rights that a worker gives up before it runs anything: every file descriptor but its socket, files, network, other programs,
-//! and memory beyond its limit.
+//! The rights that a worker gives up before it runs anything: every file descriptor but its socket, files, network,
+//! other programs, and memory beyond its limit.
 //!
 //! Landlock and seccomp are applied where the kernel has them; `no_new_privs` and the resource limits always.
 
@@ -30,7 +30,8 @@ const NICENESS: libc::c_int = 5;
 /// The number of runs that can use all their memory at the same time in one worker.
 const FULL_RUNS: usize = 4;
 
-/// The memory left at which an abort is taken for a lack of memory: the largest block that is asked for at once, and the rounding of its size.
+/// The memory left at which an abort is taken for a lack of memory: the largest block that is asked for at once, and
+/// the rounding of its size.
 const MEMORY_PROBE: usize = 64 << 20;
 
 /// Limits what the process may use and open. It must be called before any other thread starts.

@@ -1,8 +1,8 @@
 //! Filters on the server's side: all filters of one owner for one event go to a worker in one message.
 //!
-//! An emit waits for its filters, so the wait is bounded: whatever goes wrong, after [`PATIENCE`] the answer is that the
-//! filter failed. While an answer is overdue, further events of the same owner do not wait at all, so that a filter that
-//! hangs costs its owner one such wait and others none.
+//! An emit waits for its filters, so the wait is bounded: whatever goes wrong, after [`PATIENCE`] the answer is that
+//! the filter failed. While an answer is overdue, further events of the same owner do not wait at all, so that a filter
+//! that hangs costs its owner one such wait and others none.
 
 use super::{
     lua_workers::{LuaWorkers, MAX_KILLS, MAX_REPEATS},
@@ -18,14 +18,15 @@ use crate::{
 use futures_util::future::BoxFuture;
 use std::{sync::Arc, time::Duration};
 
-/// The time that an emit waits for its filters. A filter has 5 ms of processor time; this leaves room for starting a worker
-/// process and for a busy machine.
+/// The time that an emit waits for its filters. A filter has 5 ms of processor time; this leaves room for starting a
+/// worker process and for a busy machine.
 const PATIENCE: Duration = Duration::from_millis(250);
 
 const OVERDUE: &str = "its process is busy with an earlier event";
 
 impl LuaWorkers {
-    /// Runs the filters of one owner for an event, and returns the answer of each. A filter that has none in time failed.
+    /// Runs the filters of one owner for an event, and returns the answer of each. A filter that has none in time
+    /// failed.
     pub async fn run_filters(&self, owner: Owner, filters: &[ProgramText], event: &Arc<Event>) -> Vec<FilterVerdict> {
         self.run_filters_within(PATIENCE, owner, filters, event).await
     }

@@ -9,8 +9,8 @@ use bytes::Bytes;
 /// The bytes that arrive at once. A frame is often cut by that.
 const PIECE: usize = 7;
 
-/// Reads the bytes as one frame, and as frames with their lengths in a stream that arrives in pieces. A message reads back as
-/// it was written, and the same frames are found wherever the stream is cut.
+/// Reads the bytes as one frame, and as frames with their lengths in a stream that arrives in pieces. A message reads
+/// back as it was written, and the same frames are found wherever the stream is cut.
 pub fn fuzz_messages(data: &[u8]) {
     check_message(FrameReader(Bytes::copy_from_slice(data)));
     let whole = frames(data, data.len().max(1));

@@ -1,8 +1,8 @@
 //! The handle through which the server runs the Lua of its users, in worker processes.
 //!
 //! A run takes a slot in a worker ([`super::pool`]), is begun there ([`super::worker_link`]), and has its requests
-//! answered ([`super::host_requests`]) in the caller's own task until it is done. A run whose worker was lost through no
-//! fault of its own is repeated.
+//! answered ([`super::host_requests`]) in the caller's own task until it is done. A run whose worker was lost through
+//! no fault of its own is repeated.
 
 use super::{
     confinement::memory_limit,
@@ -30,8 +30,8 @@ use std::{io, slice, sync::Arc, time::Duration};
 /// The number of times that a run is repeated because its worker was lost.
 pub(super) const MAX_REPEATS: usize = 10;
 
-/// The times that a worker may be killed from outside while it executes a run. The system kills processes when memory is
-/// short, and a run that uses much of it would otherwise be repeated without end.
+/// The times that a worker may be killed from outside while it executes a run. The system kills processes when memory
+/// is short, and a run that uses much of it would otherwise be repeated without end.
 pub(super) const MAX_KILLS: usize = 3;
 
 /// The requests that a run may send after its time is over, until its worker is killed.
@@ -93,8 +93,8 @@ impl LuaWorkers {
         self.render_work(program, owner, &RunWork::RenderBatch(inputs)).await
     }
 
-    /// Renders the bodies of the first of these events, each as [`LuaWorkers::render`] does, and tells if the next one failed. It
-    /// is not repeated, since the turn of each event comes, and leaves room to the runs that must be made.
+    /// Renders the bodies of the first of these events, each as [`LuaWorkers::render`] does, and tells if the next one
+    /// failed. It is not repeated, since the turn of each event comes, and leaves room to the runs that must be made.
     ///
     /// # Errors
     ///
@@ -166,8 +166,8 @@ impl LuaWorkers {
 
     /// Runs a tool. Dropping the future ends the run, also while it waits.
     ///
-    /// The libraries that the tool requires and its `kv` are those of `owner`; its other rights and its places are those
-    /// of the user it acts as.
+    /// The libraries that the tool requires and its `kv` are those of `owner`; its other rights and its places are
+    /// those of the user it acts as.
     pub async fn run_tool(&self, program: &ProgramText, owner: Owner, call: ToolCall) -> ToolRun {
         let ToolCall { arguments, context } = call;
         let key = WorkerKey { code_owner: owner, acts_for: context.owner };
@@ -184,8 +184,8 @@ impl LuaWorkers {
         }
     }
 
-    /// Runs a transform on a request. Dropping the future ends the run. It takes the places of templates, since it never
-    /// waits.
+    /// Runs a transform on a request. Dropping the future ends the run. It takes the places of templates, since it
+    /// never waits.
     pub async fn run_transform(&self, program: &ProgramText, owner: Owner, input: TransformInput) -> TransformRun {
         let place = WorkerPlace::new(WorkerKey::of_owner(owner), WorkerClass::Template);
         match self.run(program, place, RunEffects::None, &RunWork::Transform(input)).await {
@@ -200,8 +200,8 @@ impl LuaWorkers {
         }
     }
 
-    /// Checks that a program compiles. Nothing of it runs, so that one in quarantine is compiled too: its owner can change all
-    /// else about it.
+    /// Checks that a program compiles. Nothing of it runs, so that one in quarantine is compiled too: its owner can
+    /// change all else about it.
     ///
     /// # Errors
     ///

@@ -1,10 +1,10 @@
 //! The messages between the server and a worker.
 //!
-//! The conversation goes in turns. [`ToWorker::Start`], [`ToWorker::Reply`] to a request and [`ToWorker::End`] each begin
-//! one turn of one run, and the worker takes the turns in the order in which they were sent. A turn ends with
-//! [`FromWorker::Done`], or with [`FromWorker::YieldingRequest`] when the run waits for the server. During a turn the worker may
-//! send [`FromWorker::BlockingRequest`]: then it does nothing else until it has the reply. So the server knows at any moment which run a
-//! worker executes, and every message of a worker is about that run.
+//! The conversation goes in turns. [`ToWorker::Start`], [`ToWorker::Reply`] to a request and [`ToWorker::End`] each
+//! begin one turn of one run, and the worker takes the turns in the order in which they were sent. A turn ends with
+//! [`FromWorker::Done`], or with [`FromWorker::YieldingRequest`] when the run waits for the server. During a turn the
+//! worker may send [`FromWorker::BlockingRequest`]: then it does nothing else until it has the reply. So the server
+//! knows at any moment which run a worker executes, and every message of a worker is about that run.
 
 use super::{
     host_messages::{HostRequest, HostResult, read_result, write_result},

@@ -1,12 +1,14 @@
 //! The Lua of users runs in worker processes, never in the server.
 //!
-//! The server's side, top to bottom: [`lua_workers`] is the handle that callers use and [`filters`] the part of it for filters ([`filter_runs`]), [`pool`] has the workers
-//! ([`places`], [`slot_queue`]) and starts them ([`process`]), [`worker_link`] is the connection to one of them, over a [`worker_socket`],
-//! [`host_requests`] answers what runs ask for, and [`quarantine`] remembers programs that end their workers. The worker's
-//! side is [`worker`], which gives up everything but its socket ([`confinement`]). Between them are [`messages`] and
-//! [`host_messages`] in frames ([`wire`]), with the inputs of runs in [`input_messages`].
+//! The server's side, top to bottom: [`lua_workers`] is the handle that callers use and [`filters`] the part of it for
+//! filters ([`filter_runs`]), [`pool`] has the workers ([`places`], [`slot_queue`]) and starts them ([`process`]),
+//! [`worker_link`] is the connection to one of them, over a [`worker_socket`], [`host_requests`] answers what runs ask
+//! for, and [`quarantine`] remembers programs that end their workers. The worker's side is [`worker`], which gives up
+//! everything but its socket ([`confinement`]). Between them are [`messages`] and [`host_messages`] in frames
+//! ([`wire`]), with the inputs of runs in [`input_messages`].
 //!
-//! A worker belongs to one owner until it ends, and everything it sends is untrusted: whose run it is, the server knows.
+//! A worker belongs to one owner until it ends, and everything it sends is untrusted: whose run it is, the server
+//! knows.
 
 mod confinement;
 mod filter_runs;

@@ -1,7 +1,7 @@
 //! The places of worker processes: how many there are, and for whom.
 //!
-//! A worker belongs to one owner until it ends. Templates, scripts and filters have workers of their own, and scripts cannot
-//! take all places: a script may wait for long, the others never do.
+//! A worker belongs to one owner until it ends. Templates, scripts and filters have workers of their own, and scripts
+//! cannot take all places: a script may wait for long, the others never do.
 
 use crate::{
     model::owner::Owner,
@@ -9,7 +9,8 @@ use crate::{
 };
 use std::{fmt, time::Duration};
 
-/// The most filters of one run. The filters of an owner for one event are one run, or several if there are more of them.
+/// The most filters of one run. The filters of an owner for one event are one run, or several if there are more of
+/// them.
 pub(super) const MAX_FILTERS: usize = 32;
 
 /// The events of one owner whose filters run, or wait for a worker, at the same time.
@@ -107,7 +108,8 @@ impl PoolBounds {
         }
     }
 
-    /// The bounds for this many workers of `worker_memory` bytes each; 0 means a number by the machine's cores and memory.
+    /// The bounds for this many workers of `worker_memory` bytes each; 0 means a number by the machine's cores and
+    /// memory.
     pub fn new(workers: usize, worker_memory: usize) -> Self {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
         let workers = match workers {

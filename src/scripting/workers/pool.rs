@@ -149,7 +149,8 @@ impl WorkerPool {
         }
     }
 
-    /// Waits for a slot as [`WorkerPool::slot`] does, for a run that is of use only if it leaves room to those that must be made.
+    /// Waits for a slot as [`WorkerPool::slot`] does, for a run that is of use only if it leaves room to those that
+    /// must be made.
     ///
     /// # Errors
     ///

@@ -7,8 +7,8 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-/// A template, script, library or tool. Cloning it is cheap. Programs with the same text share the states that the workers of
-/// one owner keep for it, so that a thousand sinks with one template cost as much as one.
+/// A template, script, library or tool. Cloning it is cheap. Programs with the same text share the states that the
+/// workers of one owner keep for it, so that a thousand sinks with one template cost as much as one.
 #[derive(Clone)]
 pub struct ProgramText(Arc<ProgramRecord>);
 
@@ -89,8 +89,8 @@ impl ProgramText {
         self.content() == other.content()
     }
 
-    /// The number that stands for the program in messages: a part of its digest. A worker has the programs of one owner, who
-    /// could make two of one number only to their own harm.
+    /// The number that stands for the program in messages: a part of its digest. A worker has the programs of one
+    /// owner, who could make two of one number only to their own harm.
     pub(super) fn id(&self) -> u64 {
         u64::from_le_bytes(*self.digest().first_chunk().expect("a digest has 32 bytes"))
     }

@@ -1,7 +1,7 @@
 //! Programs that ended their worker process, and the quarantine of those that did so several times in a row.
 //!
-//! It is kept in memory: a server that starts again gives every program another chance. A program is known by its owner,
-//! its user and its text, so that a saved change makes it another one.
+//! It is kept in memory: a server that starts again gives every program another chance. A program is known by its
+//! owner, its user and its text, so that a saved change makes it another one.
 
 use super::{places::WorkerKey, program_text::ProgramText};
 use crate::{model::timestamp::Timestamp, scripting::lua::ScriptError};

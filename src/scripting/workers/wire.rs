@@ -1,7 +1,7 @@
 //! The bytes between the server and a worker: frames of a length and that many bytes, and the values inside a frame.
 //!
-//! Numbers are little-endian; a text or a list begins with its length. The receiver of a frame owns its bytes, so that a
-//! body or a JSON text passes through without being parsed. [`super::messages`] says what a frame means.
+//! Numbers are little-endian; a text or a list begins with its length. The receiver of a frame owns its bytes, so that
+//! a body or a JSON text passes through without being parsed. [`super::messages`] says what a frame means.
 
 use bytes::{Buf, Bytes};
 

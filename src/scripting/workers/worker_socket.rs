@@ -1,7 +1,7 @@
 //! The server's end of a worker's socket.
 //!
-//! The system wakes a process that watches a local socket for room whenever the other end reads from it: once for each message, for
-//! nothing. So the socket is watched for room only while something waits to be sent.
+//! The system wakes a process that watches a local socket for room whenever the other end reads from it: once for each
+//! message, for nothing. So the socket is watched for room only while something waits to be sent.
 
 use std::{
     io::{self, Read as _, Write as _},

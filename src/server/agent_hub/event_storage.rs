@@ -2,9 +2,9 @@
 //!
 //! An event is handed to the queue engine without waiting for the disk write of the one before, so that many share one.
 //! Their number is bounded by [`MAX_STORING`], and their bytes by the queue of the session. An event
-//! that breaks a rule is confirmed as refused. One for which there is no room now is not confirmed, and nor is any event
-//! behind it, until the agent sends it again, as it does with unconfirmed events after a while: the link stays, and with
-//! it the methods of the space. Every other error of the store ends the session.
+//! that breaks a rule is confirmed as refused. One for which there is no room now is not confirmed, and nor is any
+//! event behind it, until the agent sends it again, as it does with unconfirmed events after a while: the link stays,
+//! and with it the methods of the space. Every other error of the store ends the session.
 
 use super::hub::AgentHub;
 use crate::{
@@ -36,7 +36,8 @@ const MAX_STORING: usize = 512;
 /// Time in which an agent sends an unconfirmed event again; a multiple of the 30 seconds after which it does.
 const LONGEST_WAIT: Duration = Duration::from_secs(120);
 
-/// An event that waits to be stored, with the permit for its memory, which is held until the event is stored or refused.
+/// An event that waits to be stored, with the permit for its memory, which is held until the event is stored or
+/// refused.
 pub(super) struct IncomingEvent {
     pub event: AgentEvent,
     pub memory: OwnedSemaphorePermit,

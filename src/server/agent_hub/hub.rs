@@ -68,7 +68,8 @@ pub(super) struct HubShared {
     pub deps: AgentHubDeps,
     /// The session in force of each space.
     sessions: Mutex<HashMap<SpaceId, Arc<AgentSession>>>,
-    /// Locks by owner, held over a registration from its check to its publication: only methods of one owner can conflict.
+    /// Locks by owner, held over a registration from its check to its publication: only methods of one owner can
+    /// conflict.
     registering: KeyedMutex,
     /// Registrations of an owner whose schemas are being checked.
     pub checking: KeyedSemaphore<UserId>,

@@ -1,8 +1,8 @@
 //! The queues of a session for what its agent sends: registrations, events, method server health and check results.
 //! [`event_storage`](super::event_storage) stores the events, [`registration`](super::registration) publishes methods.
 //!
-//! There are two, one for events and one for the rest, so that a reply, which the reader of the link handles itself, never
-//! waits for the disk. Each is bounded in number and in bytes, and stops the reader while it is full.
+//! There are two, one for events and one for the rest, so that a reply, which the reader of the link handles itself,
+//! never waits for the disk. Each is bounded in number and in bytes, and stops the reader while it is full.
 
 use super::{
     event_storage::{AgentEvent, ConfirmationStyle, IncomingEvent},

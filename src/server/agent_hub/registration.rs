@@ -1,4 +1,5 @@
-//! The registration of a space's methods: its schemas and filters are checked, its events subscribed to, its methods published.
+//! The registration of a space's methods: its schemas and filters are checked, its events subscribed to, its methods
+//! published.
 
 use super::hub::AgentHub;
 use crate::{
@@ -36,8 +37,8 @@ impl AgentHub {
         let (groups, name) = (self.resolve_groups(&space, &registration, &known), space.name.to_string());
         let found = groups.clone();
         let (timeout, mode) = (registration.server.timeout, registration.server.mode);
-        // Schemas are compiled to be checked, which takes long if they are large. The owner has one such check at a time, and
-        // it ends with the link.
+        // Schemas are compiled to be checked, which takes long if they are large. The owner has one such check at a
+        // time, and it ends with the link.
         let turn = self.0.checking.acquire(space.owner).await.ok_or("too many registrations of this owner wait")?;
         let checked_link = link.clone();
         let published = tokio::task::spawn_blocking(move || {

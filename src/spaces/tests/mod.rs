@@ -55,7 +55,8 @@ impl TestSpaces {
         fixture
     }
 
-    /// Opens the directory without resuming, as a server's start does. `keep_free` is the room that the store keeps free.
+    /// Opens the directory without resuming, as a server's start does. `keep_free` is the room that the store keeps
+    /// free.
     async fn at(directory: TempDir, keep_free: u64) -> Self {
         let store = Store::open(directory.path(), keep_free, Arc::default()).unwrap();
         let identity = Identity::open(store.clone(), Duration::from_secs(3600)).await.unwrap();

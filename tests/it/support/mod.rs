@@ -1,5 +1,5 @@
-//! Shared by all tests of the whole program: a daemon in a temporary directory on a free port, spaces with their agents,
-//! and a receiver that records its requests. Tests wait for conditions, never for a fixed time.
+//! Shared by all tests of the whole program: a daemon in a temporary directory on a free port, spaces with their
+//! agents, and a receiver that records its requests. Tests wait for conditions, never for a fixed time.
 
 pub mod clients;
 mod daemon;

@@ -204,8 +204,8 @@ impl Space {
     }
 }
 
-/// A registration whose methods a fixture serves (its file, with arguments behind it). The local name of a method is the
-/// last part of its name. `server` and the second text of each method are added to their tables.
+/// A registration whose methods a fixture serves (its file, with arguments behind it). The local name of a method is
+/// the last part of its name. `server` and the second text of each method are added to their tables.
 pub fn registration(fixture: &str, server: &str, methods: &[(&str, &str)]) -> String {
     let command = if fixture.contains(".py") { "python3" } else { "sh" };
     let args: Vec<&str> = fixture.split(' ').collect();

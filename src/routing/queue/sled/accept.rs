@@ -1,4 +1,5 @@
-//! Accepting an event, on the writer thread: its rows and its places in queues, then its publication once they are on disk.
+//! Accepting an event, on the writer thread: its rows and its places in queues, then its publication once they are on
+//! disk.
 
 use super::{
     audit_bursts::EventLoss,

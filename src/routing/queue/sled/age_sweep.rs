@@ -1,7 +1,7 @@
 //! The part of history that deletion by age has to look at.
 //!
-//! An event that a queue or a dead letter holds stays in history beyond its age. It is looked at again when something was
-//! let go, not with every sweep: the cost of a sweep grows with what has become old since the last one.
+//! An event that a queue or a dead letter holds stays in history beyond its age. It is looked at again when something
+//! was let go, not with every sweep: the cost of a sweep grows with what has become old since the last one.
 
 use crate::model::timestamp::Timestamp;
 use parking_lot::Mutex;

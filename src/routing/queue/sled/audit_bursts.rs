@@ -1,7 +1,8 @@
 //! Audit entries of events that a sink loses: the first in a minute at once, the others of that minute as one entry.
 //!
-//! A sink that is full or refuses everything loses events as fast as they are emitted; an entry for each would fill the audit
-//! log. The sequence numbers in the summary say which events are meant. A crash loses the summary of the present minute.
+//! A sink that is full or refuses everything loses events as fast as they are emitted; an entry for each would fill the
+//! audit log. The sequence numbers in the summary say which events are meant. A crash loses the summary of the present
+//! minute.
 
 use crate::{model::id::SinkId, platform::audit::AuditEntry, routing::queue::BurstEnd};
 use serde_json::{Value, json};
@@ -56,8 +57,8 @@ impl LossBursts {
         }
     }
 
-    /// Counts a loss. Returns the entries to write now: a summary of the minute before, and the one of this loss if it is the
-    /// first in its minute, with `detail`.
+    /// Counts a loss. Returns the entries to write now: a summary of the minute before, and the one of this loss if it
+    /// is the first in its minute, with `detail`.
     pub fn count(
         &mut self,
         loss: EventLoss,

@@ -168,13 +168,14 @@ impl QueueState {
         });
     }
 
-    /// The sequence numbers of a sink's dead letters, oldest first. Those of settlements before this step are among them.
+    /// The sequence numbers of a sink's dead letters, oldest first. Those of settlements before this step are among
+    /// them.
     pub fn letter_numbers(&self, sink: SinkId) -> Vec<u64> {
         self.queues().get(&sink).map(|queue| queue.losses().dead_letters.iter().copied().collect()).unwrap_or_default()
     }
 
-    /// The letters of these events among those with these numbers. Reads each, beside the writer. The event of a damaged
-    /// letter is unknown, so that a selection of events cannot mean it.
+    /// The letters of these events among those with these numbers. Reads each, beside the writer. The event of a
+    /// damaged letter is unknown, so that a selection of events cannot mean it.
     pub fn letters_of(
         &self,
         sink: SinkId,
@@ -240,7 +241,8 @@ impl QueueState {
         };
         let delivery = History::delivery_in(batch, at, sink)?;
         if delivery.is_none() {
-            // The event of the letter may have been deleted for its damage, and its id used again by one that is still queued.
+            // The event of the letter may have been deleted for its damage, and its id used again by one that is still
+            // queued.
             let queued_again = undamaged(batch.get(&number_key(sink, old_sequence)))?.flatten();
             let is_its_number = routed.iter().any(|routed| routed.sink == sink && routed.sequence == old_sequence)
                 || queued_again.is_some_and(|number| position(&number) == Some(at));

@@ -1,5 +1,5 @@
-//! The row of one delivery. A delivery that succeeded at once, as nearly all do, is stored in a short form; the others are
-//! JSON.
+//! The row of one delivery. A delivery that succeeded at once, as nearly all do, is stored in a short form; the others
+//! are JSON.
 
 use super::rows::{decode, encode};
 use crate::{
@@ -55,8 +55,8 @@ impl DeliveryRow {
     const FIRST_KEPT: usize = 3;
     const LAST_KEPT: usize = 17;
 
-    /// Adds an attempt. Of many, the first and the last are kept, so that a row of an event that is held for weeks stays small;
-    /// each has its true number.
+    /// Adds an attempt. Of many, the first and the last are kept, so that a row of an event that is held for weeks
+    /// stays small; each has its true number.
     pub fn add_attempt(&mut self, attempt: Attempt) {
         self.attempts.push(attempt);
         if self.attempts.len() > Self::FIRST_KEPT + Self::LAST_KEPT {
@@ -64,7 +64,8 @@ impl DeliveryRow {
         }
     }
 
-    /// The row of a delivery that is queued again under a new number, and a number of it that is not remembered any more.
+    /// The row of a delivery that is queued again under a new number, and a number of it that is not remembered any
+    /// more.
     pub fn queued_again(old: Option<Self>, number: EarlierNumber, sequence: u64) -> (Self, Option<u64>) {
         let (attempts, mut earlier) = old.map_or_else(Default::default, |old| (old.attempts, old.earlier));
         earlier.push(number);

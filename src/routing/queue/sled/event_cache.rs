@@ -1,4 +1,5 @@
-//! The events that were accepted or read last, so that the deliveries of one event share it and rarely read it from disk.
+//! The events that were accepted or read last, so that the deliveries of one event share it and rarely read it from
+//! disk.
 
 use crate::{
     model::{event::Event, id_map::IdMap},

@@ -1,11 +1,11 @@
 //! The index from an event's id to its accepted time, in memory.
 //!
-//! Emitters choose ids as they like, and an index on disk in the order of random ids would change a page at a random place
-//! for each event, which multiplies the size of the database. The keys of the events hold ids and times, so the index is
-//! read from them at start. An entry takes about 35 bytes.
+//! Emitters choose ids as they like, and an index on disk in the order of random ids would change a page at a random
+//! place for each event, which multiplies the size of the database. The keys of the events hold ids and times, so the
+//! index is read from them at start. An entry takes about 35 bytes.
 //!
-//! The index has a keyed hash of each id instead of the id. Two events with one hash are as good as impossible; the row of
-//! the event, whose key has the whole id, decides in any case.
+//! The index has a keyed hash of each id instead of the id. Two events with one hash are as good as impossible; the row
+//! of the event, whose key has the whole id, decides in any case.
 
 use crate::{
     model::{id::EventId, timestamp::Timestamp},

@@ -1,9 +1,10 @@
 //! The numbers that a sink misses and was not told of: in memory, and one small row for each range.
 //!
-//! A drop and a dead letter add numbers; the next delivery that succeeds tells all numbers before its own and removes them in
-//! the write that settles it. An ordinary delivery writes nothing here. Ranges ascend. Every number between the oldest of
-//! them and the head of the queue is missed, because a delivery in between would have told of those before it; so the oldest
-//! ranges can be joined to one when there are too many. Between queued events there is at most one range, of dropped ones.
+//! A drop and a dead letter add numbers; the next delivery that succeeds tells all numbers before its own and removes
+//! them in the write that settles it. An ordinary delivery writes nothing here. Ranges ascend. Every number between the
+//! oldest of them and the head of the queue is missed, because a delivery in between would have told of those before
+//! it; so the oldest ranges can be joined to one when there are too many. Between queued events there is at most one
+//! range, of dropped ones.
 
 use super::rows::{gap_key, sink_and_sequence};
 use crate::{

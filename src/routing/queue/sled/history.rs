@@ -1,8 +1,9 @@
 //! History of the embedded engine: storing events and deliveries, and reading them back in pages.
 //!
-//! History is in the order in which events were accepted. The accepted time of an event is later than that of every event
-//! before it, also if the machine's clock was set back. The size of all rows is counted as they are written, so that the
-//! limit on history needs no scan. A page continues past damaged rows. [`super::retention`] deletes old events.
+//! History is in the order in which events were accepted. The accepted time of an event is later than that of every
+//! event before it, also if the machine's clock was set back. The size of all rows is counted as they are written, so
+//! that the limit on history needs no scan. A page continues past damaged rows. [`super::retention`] deletes old
+//! events.
 
 use super::{
     age_sweep::AgeSweep,
@@ -146,8 +147,8 @@ impl History {
         self.index.insert(at);
     }
 
-    /// Stores a delivery's row, of an event of this user, in place of one of so many bytes. `None` says that there is none, and
-    /// saves a read.
+    /// Stores a delivery's row, of an event of this user, in place of one of so many bytes. `None` says that there is
+    /// none, and saves a read.
     pub fn put_delivery(
         &self,
         batch: &mut Batch<'_>,

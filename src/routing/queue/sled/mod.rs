@@ -3,10 +3,10 @@
 //! [`engine`] implements the trait, [`recovery`] reads the queues back at start. [`queues`] is the state in memory;
 //! [`accept`], [`settle`] and [`dead_letters`] change it together with the rows on disk.
 //! [`history`] reads events back, [`event_index`] finds one by its id, [`retention`] deletes old ones by the age that
-//! [`age_sweep`] has reached and the size that [`owner_index`] counts for each user, [`undelivered`] counts what waits, [`event_cache`] keeps the last events in memory, [`rows`] and
-//! [`delivery_row`] are the layout on disk,
-//! [`audit_bursts`] the audit entries of lost events, [`sink_losses`] the losses of one sink. [`gaps`] keeps the numbers that a sink misses, and [`numbers`] finds what became
-//! of each. [`replays`] queues events of the history
+//! [`age_sweep`] has reached and the size that [`owner_index`] counts for each user, [`undelivered`] counts what waits,
+//! [`event_cache`] keeps the last events in memory, [`rows`] and [`delivery_row`] are the layout on disk,
+//! [`audit_bursts`] the audit entries of lost events, [`sink_losses`] the losses of one sink. [`gaps`] keeps the
+//! numbers that a sink misses, and [`numbers`] finds what became of each. [`replays`] queues events of the history
 //! again, for the jobs in [`replay_jobs`], by the step in [`queue_again`] that dead letters take too.
 
 mod accept;

@@ -1,8 +1,9 @@
 //! Finds what became of sequence numbers of a sink.
 //!
-//! Queue entries and dead letters are found by their number, and events that were queued again by a row of their own. The others are
-//! in the history, whose events name the number they were accepted with; those ascend with the accepted time, so that the first one
-//! is found by halving the time, and the rest follow it. The events that this reads are bounded.
+//! Queue entries and dead letters are found by their number, and events that were queued again by a row of their own.
+//! The others are in the history, whose events name the number they were accepted with; those ascend with the accepted
+//! time, so that the first one is found by halving the time, and the rest follow it. The events that this reads are
+//! bounded.
 
 use super::{
     delivery_row::DeliveryRow,
@@ -148,7 +149,8 @@ impl History {
 }
 
 impl NumberSearch<'_> {
-    /// Returns the accepted times between which the number is, if it is in the history: those before have lower numbers.
+    /// Returns the accepted times between which the number is, if it is in the history: those before have lower
+    /// numbers.
     fn narrow(&mut self, number: u64) -> Result<Option<Range<i64>>, StoreError> {
         let mut keys = self.history.store.keys(vec![keys::EVENT]..vec![keys::EVENT + 1]);
         let (oldest, newest) = (keys.next().transpose()?, keys.next_back().transpose()?);

@@ -78,8 +78,8 @@ impl OwnerIndex {
         candidates.max_by_key(|(_, events)| events.bytes).map(|(user, _)| *user)
     }
 
-    /// Takes the user's next event to look at, oldest first, and tells if it was known to be held by dead letters: these
-    /// come when no others are left.
+    /// Takes the user's next event to look at, oldest first, and tells if it was known to be held by dead letters:
+    /// these come when no others are left.
     pub fn take(&self, user: UserId, deletable: Deletable) -> Option<(Timestamp, Deletable)> {
         let mut users = self.0.lock();
         let events = users.get_mut(&user)?;

@@ -1,4 +1,5 @@
-//! Queueing an event of the history again, at the tail and under a new number: the step that dead letters and replays share.
+//! Queueing an event of the history again, at the tail and under a new number: the step that dead letters and replays
+//! share.
 
 use super::{
     delivery_row::{DeliveryRow, EarlierNumber, StoredDelivery},
@@ -29,8 +30,8 @@ pub(super) struct QueuedAgain<'a> {
 }
 
 impl QueueState {
-    /// Gives the event a place at the tail of the queue, if there is one by `has_room`, and returns its new number. Memory and
-    /// batch change together; once the batch is on disk, the caller makes the event ready.
+    /// Gives the event a place at the tail of the queue, if there is one by `has_room`, and returns its new number.
+    /// Memory and batch change together; once the batch is on disk, the caller makes the event ready.
     pub fn queue_again(
         &self,
         batch: &mut Batch<'_>,

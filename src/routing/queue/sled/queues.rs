@@ -4,8 +4,8 @@
 //! *reserved*; once the batch is on disk the event becomes *ready* and the sink's worker is woken. So a worker never
 //! sees an event that a crash could take back, and the limit includes events that are still being written.
 //!
-//! Invariants: `ready` ascends in sequence; `ready.len() <= reserved`, and `reserved - replayed <= limit` except for a queue that was longer
-//! when a lowered limit took effect at start; a sequence number is never given twice.
+//! Invariants: `ready` ascends in sequence; `ready.len() <= reserved`, and `reserved - replayed <= limit` except for a
+//! queue that was longer when a lowered limit took effect at start; a sequence number is never given twice.
 
 use super::{
     event_cache::EventCache, gaps::GapChange, history::History, replay_jobs::ReplayJobs, sink_losses::SinkLosses,
@@ -39,7 +39,8 @@ pub struct QueueLimits {
     pub queue: usize,
     /// Dead letters kept per sink.
     pub dead_letters: usize,
-    /// Bytes of payloads of one user that wait for sinks of the user. Beyond them, new events for those sinks are refused.
+    /// Bytes of payloads of one user that wait for sinks of the user. Beyond them, new events for those sinks are
+    /// refused.
     pub undelivered: u64,
 }
 
@@ -137,7 +138,8 @@ impl SinkQueue {
         self.losses.get_or_insert_default()
     }
 
-    /// Returns the notification of the moment when this many events are ready; `None` if they are. It replaces an earlier one.
+    /// Returns the notification of the moment when this many events are ready; `None` if they are. It replaces an
+    /// earlier one.
     pub fn await_fill(&mut self, events: usize) -> Option<Arc<Notify>> {
         if self.ready.len() >= events {
             return None;
@@ -206,8 +208,8 @@ impl QueueState {
         Ok(event)
     }
 
-    /// Removes a damaged event from the head of the sink's queue. Returns `None` if it is not there any more, because the
-    /// queue was discarded meanwhile.
+    /// Removes a damaged event from the head of the sink's queue. Returns `None` if it is not there any more, because
+    /// the queue was discarded meanwhile.
     pub fn remove_damaged_head(&self, sink: SinkId, head: QueuedEvent) -> Option<GapChange> {
         let mut queues = self.queues();
         let queue = queues.get_mut(&sink)?;

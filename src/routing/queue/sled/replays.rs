@@ -1,11 +1,12 @@
 //! Replay jobs: finding the events of a job in the history, and queueing them again.
 //!
-//! The history is read beside the writer thread, a bounded number of events at a time. The write that queues events looks at each of
-//! them again, because its delivery may have changed since, and stores the progress of the job in the same group: a crash
-//! neither loses nor doubles an event. A job first counts what it selects, so that it can tell at the end what was gone.
+//! The history is read beside the writer thread, a bounded number of events at a time. The write that queues events
+//! looks at each of them again, because its delivery may have changed since, and stores the progress of the job in the
+//! same group: a crash neither loses nor doubles an event. A job first counts what it selects, so that it can tell at
+//! the end what was gone.
 //!
-//! Replayed events come behind everything that waits, and take half of the places that new events leave free. They take none
-//! from new events: a queue is full for those when it holds as many of their own as it may.
+//! Replayed events come behind everything that waits, and take half of the places that new events leave free. They take
+//! none from new events: a queue is full for those when it holds as many of their own as it may.
 
 use super::{
     delivery_row::{DeliveryRow, EarlierNumber},
@@ -211,8 +212,8 @@ impl QueueState {
         Ok(scanned)
     }
 
-    /// Queues scanned events again as there is room, and stores the progress of the job. Does nothing if the job was paused or
-    /// has ended meanwhile.
+    /// Queues scanned events again as there is room, and stores the progress of the job. Does nothing if the job was
+    /// paused or has ended meanwhile.
     pub fn advance_replay(
         &self,
         batch: &mut Batch<'_>,

@@ -1,11 +1,11 @@
 //! Deletes old events. An event that is still queued is never deleted.
 //!
-//! Age deletes settled events in the order of their acceptance, and looks at those that are held only when one may have been let go
-//! ([`super::age_sweep`]). Size deletes the oldest events of the user with the largest history, so
-//! that one user's events do not push out those of others: settled ones first, then those that only dead letters hold,
-//! with the letters. A write that adds to a history beyond its limit deletes as much in the same step, so that history
-//! cannot grow faster than it is deleted: sled reuses the room of deleted rows and never gives it back, and the file keeps
-//! the size of the longest history it has held. [`QueueState::prune`] deletes by age, and what the writes left.
+//! Age deletes settled events in the order of their acceptance, and looks at those that are held only when one may have
+//! been let go ([`super::age_sweep`]). Size deletes the oldest events of the user with the largest history, so that one
+//! user's events do not push out those of others: settled ones first, then those that only dead letters hold, with the
+//! letters. A write that adds to a history beyond its limit deletes as much in the same step, so that history cannot
+//! grow faster than it is deleted: sled reuses the room of deleted rows and never gives it back, and the file keeps the
+//! size of the longest history it has held. [`QueueState::prune`] deletes by age, and what the writes left.
 
 use super::{
     dead_letters::DeletedLetters,
@@ -31,7 +31,8 @@ use tokio::time::Instant;
 /// Old events looked at in one write of [`QueueState::prune`], so that emits do not wait long behind it.
 const EVENTS_PER_WRITE: usize = 100;
 
-/// Old events looked at in a write that adds one. More than one, because some are kept, and others may be smaller than the new one.
+/// Old events looked at in a write that adds one. More than one, because some are kept, and others may be smaller than
+/// the new one.
 const EVENTS_PER_ACCEPT: usize = 32;
 
 /// Bytes by which history may exceed its limit. A few events are then deleted together.
@@ -113,8 +114,8 @@ impl QueueState {
         }
     }
 
-    /// Looks at up to `events` of the user with the largest history, and deletes those that can be, until history has the size of its
-    /// limit.
+    /// Looks at up to `events` of the user with the largest history, and deletes those that can be, until history has
+    /// the size of its limit.
     fn delete_by_size(&self, batch: &mut Batch<'_>, events: usize) -> Result<DeletedCount, StoreError> {
         let (history, counters) = (&self.history, &self.history.counters);
         let (limit, dead_letter_limit) = (counters.limit.load(Relaxed), counters.dead_letter_limit.load(Relaxed));

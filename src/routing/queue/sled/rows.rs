@@ -12,9 +12,9 @@
 //! | `DELIVERY` position sink | a [`DeliveryRow`](super::delivery_row::DeliveryRow), from the first attempt on, in a short form after a first one that succeeded |
 //! | `HISTORY` | the size of all event and delivery rows |
 //!
-//! A position is the accepted time and the id of an event. Rows in the order of time are appended at one place and deleted
-//! at another, which keeps the database small; an emitter may choose random ids, and rows in their order would be
-//! scattered.
+//! A position is the accepted time and the id of an event. Rows in the order of time are appended at one place and
+//! deleted at another, which keeps the database small; an emitter may choose random ids, and rows in their order would
+//! be scattered.
 
 use crate::{
     model::{
@@ -28,7 +28,8 @@ use crate::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::sync::Arc;
 
-/// An event's row: `{"event":…,"routed":[…]}`. The event is encoded before the writer thread sees it, and the routes are added there.
+/// An event's row: `{"event":…,"routed":[…]}`. The event is encoded before the writer thread sees it, and the routes
+/// are added there.
 #[derive(Deserialize)]
 pub struct EventRow {
     pub event: Event,

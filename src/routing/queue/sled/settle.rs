@@ -15,8 +15,9 @@ use crate::{
 use tokio::time::Instant;
 
 impl QueueState {
-    /// Applies settlements of the first events of a queue to it in memory. Returns the change of the gaps for each; `None`, and changes
-    /// nothing, if they are not at the head any more, because the sink was deleted during the attempt.
+    /// Applies settlements of the first events of a queue to it in memory. Returns the change of the gaps for each;
+    /// `None`, and changes nothing, if they are not at the head any more, because the sink was deleted during the
+    /// attempt.
     pub fn settle_in_memory(&self, batch: &[(PendingDelivery, SettledAttempt)]) -> Option<Vec<GapChange>> {
         let (first, _) = batch.first()?;
         let mut queues = self.queues();

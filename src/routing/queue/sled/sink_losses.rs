@@ -1,4 +1,5 @@
-//! The events that a sink did not get: its dead letters, the numbers it was not told of, and the audit entries of the minute.
+//! The events that a sink did not get: its dead letters, the numbers it was not told of, and the audit entries of the
+//! minute.
 
 use super::{audit_bursts::LossBursts, gaps::Gaps};
 use std::collections::VecDeque;

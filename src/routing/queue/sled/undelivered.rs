@@ -41,7 +41,8 @@ impl Undelivered {
         event.sinks.extend(sinks);
     }
 
-    /// Counts that the queue of this sink does not hold the event any more. Does nothing if it was not counted for the sink.
+    /// Counts that the queue of this sink does not hold the event any more. Does nothing if it was not counted for the
+    /// sink.
     pub fn remove(&self, at: HistoryPosition, sink: SinkId) {
         let UndeliveredState { events, bytes: users } = &mut *self.0.lock();
         let key = at.accepted_at.micros();

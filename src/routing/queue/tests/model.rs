@@ -1,4 +1,5 @@
-//! The engine compared with a plain model under random pushes, settlements, holds, batches, redeliveries, replays and crashes.
+//! The engine compared with a plain model under random pushes, settlements, holds, batches, redeliveries, replays and
+//! crashes.
 //!
 //! A crash is a copy of the data directory taken while the engine runs, opened by a second engine: the copy is what
 //! a killed process would have left. A crash may lose settlements but neither accepted events nor sequence numbers,

@@ -23,8 +23,8 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// Builds values on a stack as the bytes say, and converts the last one. Text that was written is JSON, reads back, and is
-/// then written the same; JSON that is input is never a reason to panic.
+/// Builds values on a stack as the bytes say, and converts the last one. Text that was written is JSON, reads back, and
+/// is then written the same; JSON that is input is never a reason to panic.
 pub fn fuzz_json(data: &[u8]) {
     let lua = Lua::new();
     prepare(&lua).expect("a new state has memory");

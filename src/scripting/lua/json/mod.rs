@@ -9,8 +9,8 @@
 //! | any other number | number |
 //! | null | `json.null`, which is truthy and not `nil` |
 //!
-//! A value that JSON cannot express (a function, a cycle, NaN, a table that is both list and map) is an error that names
-//! its path, such as `$.items[2].x`.
+//! A value that JSON cannot express (a function, a cycle, NaN, a table that is both list and map) is an error that
+//! names its path, such as `$.items[2].x`.
 
 mod fuzz;
 mod read;

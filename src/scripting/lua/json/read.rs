@@ -1,7 +1,7 @@
 //! Reads JSON text straight into Lua tables, without a tree in between.
 //!
-//! The values are built on the stack of the Lua state, in one protected call for the whole text: each call of its own would
-//! cost more than the value.
+//! The values are built on the stack of the Lua state, in one protected call for the whole text: each call of its own
+//! would cost more than the value.
 
 use super::{CHECK_EVERY, JsonError, MAX_BYTES, MAX_DEPTH, MAX_EXACT, MAX_NODES, mark_array};
 use crate::scripting::lua::limits;
@@ -21,8 +21,8 @@ const STACK_PER_TABLE: c_int = 4;
 /// would become a float.
 pub fn read_into(lua: &Lua, json: &str, table: &Table, key: impl IntoLua) -> Result<(), JsonError> {
     let mut read = Ok(());
-    // SAFETY: the stack has the table and the key, and nothing is left on it. An error of Lua unwinds through the closure, which
-    // owns nothing.
+    // SAFETY: the stack has the table and the key, and nothing is left on it. An error of Lua unwinds through the
+    // closure, which owns nothing.
     let called = unsafe {
         lua.exec_raw::<()>((table, key), |state| {
             read = push(lua, state, json, None, Mutability::Writable);
@@ -43,8 +43,8 @@ pub enum Mutability {
     Frozen,
 }
 
-/// Reads `json` and pushes the value onto the stack. If `fields` is given, only these are read of an object, and the others skipped. After
-/// an error the stack has values too many.
+/// Reads `json` and pushes the value onto the stack. If `fields` is given, only these are read of an object, and the
+/// others skipped. After an error the stack has values too many.
 ///
 /// # Safety
 ///

@@ -31,7 +31,8 @@ pub fn write(lua: &Lua, value: &Value) -> Result<Vec<u8>, JsonError> {
     let array = array_metatable(lua).map_err(JsonError::Lua)?.to_pointer();
     let mut out = Vec::with_capacity(512);
     let mut written = Ok(());
-    // SAFETY: the stack has the value, and nothing is left on it. An error of Lua unwinds through the closure, which owns nothing.
+    // SAFETY: the stack has the value, and nothing is left on it. An error of Lua unwinds through the closure, which
+    // owns nothing.
     let called = unsafe {
         lua.exec_raw::<()>(value, |state| {
             let mut writer = JsonWriter {
@@ -212,8 +213,8 @@ impl<'a> JsonWriter<'a> {
         Ok(())
     }
 
-    /// Calls `visit` with the place of every field of the table on top of the stack, and the field's key and value above it,
-    /// until it returns false.
+    /// Calls `visit` with the place of every field of the table on top of the stack, and the field's key and value
+    /// above it, until it returns false.
     fn each_key(
         &mut self,
         mut visit: impl FnMut(&mut Self, c_int) -> Result<bool, WriteProblem>,
@@ -264,7 +265,8 @@ impl<'a> JsonWriter<'a> {
         if is_exact { LuaNumber::Integer(integer) } else { LuaNumber::Float(number) }
     }
 
-    /// The bytes of the string at an index of the stack. They live as long as the string, which a table on the stack holds.
+    /// The bytes of the string at an index of the stack. They live as long as the string, which a table on the stack
+    /// holds.
     fn bytes(&self, index: c_int) -> &'a [u8] {
         let mut length = 0;
         unsafe {

@@ -149,7 +149,8 @@ fn write_file(path: &Path, text: &[u8], mode: Option<u32>) -> io::Result<()> {
     let Some(mode) = mode else { return fs::write(path, text) };
     let access = mode & 0o777;
     let mut file = OpenOptions::new().write(true).create(true).truncate(false).mode(access).open(path)?;
-    // The file may have been there, and a new one lacks the bits of the umask. One whose mode cannot be set stays as it is.
+    // The file may have been there, and a new one lacks the bits of the umask. One whose mode cannot be set stays as it
+    // is.
     file.set_permissions(Permissions::from_mode(access))?;
     if file.metadata()?.is_file() {
         file.set_len(0)?;

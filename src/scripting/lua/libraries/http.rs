@@ -1,6 +1,6 @@
 //! `http.request{method, url, headers, body, json, timeout}` returns `{status, headers, body}`; `get` and `delete` of
-//! `(url, [options])` and `post`, `put` and `patch` of `(url, [body], [options])` are shorter forms of it. Every request
-//! goes through the host's [`HttpClient`], which enforces the rules for outbound connections.
+//! `(url, [options])` and `post`, `put` and `patch` of `(url, [body], [options])` are shorter forms of it. Every
+//! request goes through the host's [`HttpClient`], which enforces the rules for outbound connections.
 
 use super::{
     arguments::{seconds, text},

@@ -1,7 +1,7 @@
 //! `kv`: `get(key)`, `set(key, value, [ttl])`, `add(key, value, [ttl])`, `increment(key, [by], [ttl])`, `delete(key)`.
 //!
-//! Values belong to the owner and are shared by all its scripts; those of a space are kept by its agent and shared by all
-//! its programs. A time to live is in seconds.
+//! Values belong to the owner and are shared by all its scripts; those of a space are kept by its agent and shared by
+//! all its programs. A time to live is in seconds.
 
 use super::{
     arguments::seconds, boxed_json::BoxedJson, function_builder::FunctionBuilder, library_error::LibraryError,

@@ -1,8 +1,8 @@
 //! The libraries that Lua programs find in their state, one file each.
 //!
-//! A library is a read-only table, there as a global and through `require`. Templates get the pure ones (`json`, `time`,
-//! `crypto`, `re`, `log`); scripts, tools and programs of a space also those with effects. A function that fails
-//! raises a plain string on the script's own line, never a value of the host.
+//! A library is a read-only table, there as a global and through `require`. Templates get the pure ones (`json`,
+//! `time`, `crypto`, `re`, `log`); scripts, tools and programs of a space also those with effects. A function that
+//! fails raises a plain string on the script's own line, never a value of the host.
 //!
 //! [`install`] puts them into a state. [`function_builder`] makes their functions, with the errors of
 //! [`library_error`], the argument checks of [`arguments`] and the JSON results of [`boxed_json`].

@@ -1,7 +1,7 @@
 //! `require` of modules that are not built in: libraries, found by name and evaluated anew in every run.
 //!
-//! The compiled code is loaded into a state once and kept there; the values a module makes live in an environment of its
-//! own, which is gone with the run. So nothing a run does to a module is there for the next.
+//! The compiled code is loaded into a state once and kept there; the values a module makes live in an environment of
+//! its own, which is gone with the run. So nothing a run does to a module is there for the next.
 
 use crate::{
     model::owner::Owner,
@@ -29,8 +29,8 @@ struct LoadedModule {
     bytes: usize,
 }
 
-/// The function that returns the chunk of a module, to be called once; `nil` if there is no such module; or `nil` and the
-/// message of a failure.
+/// The function that returns the chunk of a module, to be called once; `nil` if there is no such module; or `nil` and
+/// the message of a failure.
 pub(super) fn finder(
     lua: &Lua,
     owner: Owner,

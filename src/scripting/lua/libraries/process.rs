@@ -1,9 +1,9 @@
-//! `process`, child processes of a space's program: `run{cmd, args, stdin, cwd, env, timeout}` waits for the process and
-//! returns `{code, signal, stdout, stderr}`; `spawn{cmd, args, cwd, env, output}` starts one that outlives the run, and
-//! returns its process id. Also `os.getenv(name)`.
+//! `process`, child processes of a space's program: `run{cmd, args, stdin, cwd, env, timeout}` waits for the process
+//! and returns `{code, signal, stdout, stderr}`; `spawn{cmd, args, cwd, env, output}` starts one that outlives the run,
+//! and returns its process id. Also `os.getenv(name)`.
 //!
-//! A process that `run` waits for is killed with its whole process group when the wait ends: by a timeout, a limit of the
-//! run, or the end of the host.
+//! A process that `run` waits for is killed with its whole process group when the wait ends: by a timeout, a limit of
+//! the run, or the end of the host.
 
 use super::{
     arguments::{bounded_bytes, seconds, text},

@@ -137,8 +137,8 @@ pub(super) fn library(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
     Ok(library)
 }
 
-/// The text with every match replaced, as [`Regex::replace_all`] does it. A result that grows over [`MAX_TEXT`] is not built
-/// further: a short replacement can name a long group many times.
+/// The text with every match replaced, as [`Regex::replace_all`] does it. A result that grows over [`MAX_TEXT`] is not
+/// built further: a short replacement can name a long group many times.
 fn replace_all(lua: &Lua, regex: &Regex, subject: &str, with: &str) -> Result<String, LibraryError> {
     let mut out = String::new();
     let (mut copied, mut is_over) = (0, false);

@@ -1,5 +1,5 @@
-//! `time`: `now()` in seconds since 1970, `format(seconds, [strftime])` in UTC, `parse(text)` of RFC 3339; in programs of
-//! a space also `sleep(seconds)`.
+//! `time`: `now()` in seconds since 1970, `format(seconds, [strftime])` in UTC, `parse(text)` of RFC 3339; in programs
+//! of a space also `sleep(seconds)`.
 
 use super::{
     arguments::{seconds, text},

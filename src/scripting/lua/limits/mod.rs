@@ -1,7 +1,8 @@
 //! The limits of a run: its wall-clock time, processor time and memory.
 //!
-//! Time is enforced by the [`watchdog`], which makes every run check its [`run_clock`] and wakes runs that wait; a run over
-//! its time ends itself. Memory is enforced by Lua's allocator, with the limit that [`run_limits`] sets on a state.
+//! Time is enforced by the [`watchdog`], which makes every run check its [`run_clock`] and wakes runs that wait; a run
+//! over its time ends itself. Memory is enforced by Lua's allocator, with the limit that [`run_limits`] sets on a
+//! state.
 
 mod run_clock;
 mod run_limits;

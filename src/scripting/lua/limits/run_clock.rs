@@ -28,7 +28,8 @@ pub(in crate::scripting) struct RunClock {
     started: OnceLock<Instant>,
     /// Processor time of the finished turns, in nanoseconds.
     spent: AtomicU64,
-    /// The thread's processor time when the present turn began, in nanoseconds; for a part of a run, that or a little more.
+    /// The thread's processor time when the present turn began, in nanoseconds; for a part of a run, that or a little
+    /// more.
     turn_began: AtomicU64,
     waker: Mutex<Option<Waker>>,
 }
@@ -57,8 +58,8 @@ impl RunClock {
 
     /// Begins a part of a run in the middle of its only turn.
     ///
-    /// If the run began less than [`TAKEN_AS_USED`] ago, its processor time since is taken to be as much: that costs no system call, and
-    /// gives the part its whole limit and at most that time more.
+    /// If the run began less than [`TAKEN_AS_USED`] ago, its processor time since is taken to be as much: that costs no
+    /// system call, and gives the part its whole limit and at most that time more.
     pub fn begin_within(&self, run: &Self) {
         let now = Instant::now();
         let _ = self.started.set(now);

@@ -31,7 +31,8 @@ pub(super) fn compile(source: &str) -> Result<Vec<u8>, CompileError> {
     })
 }
 
-/// Compiles Lua that is built into the host. It gets no line numbers, so that none of them appears in a script's errors.
+/// Compiles Lua that is built into the host. It gets no line numbers, so that none of them appears in a script's
+/// errors.
 pub(in crate::scripting::lua) fn compile_builtin(source: &str) -> Vec<u8> {
     Compiler::new().set_debug_level(0).compile(source).expect("the built-in Lua compiles")
 }

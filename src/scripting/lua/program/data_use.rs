@@ -1,9 +1,10 @@
 //! The part of an event's data that a program can touch, found in its source.
 //!
-//! A template, script or filter reaches the data as `event.data`, or through a library that it requires; a filter also as `...`, which
-//! is looked for where it is compiled. If its source has the name `event` only in the forms `event.NAME` and `event.data.NAME`, the
-//! program cannot see that the other fields of the data were not read. Every other form takes the whole data: `event` or `event.data`
-//! in a variable or a call, an index in brackets, and `require`.
+//! A template, script or filter reaches the data as `event.data`, or through a library that it requires; a filter also
+//! as `...`, which is looked for where it is compiled. If its source has the name `event` only in the forms
+//! `event.NAME` and `event.data.NAME`, the program cannot see that the other fields of the data were not read. Every
+//! other form takes the whole data: `event` or `event.data` in a variable or a call, an index in brackets, and
+//! `require`.
 
 use super::strings::string_length;
 use std::borrow::Cow;
@@ -11,7 +12,8 @@ use std::borrow::Cow;
 /// The names that lead to the library `svc.event`.
 const OPAQUE: [&str; 2] = ["require", "_G"];
 
-/// The texts by which a string or a comment can span lines, and the line break that ends a comment in Luau but no line of Rust's.
+/// The texts by which a string or a comment can span lines, and the line break that ends a comment in Luau but no line
+/// of Rust's.
 const MULTI_LINE: [&str; 6] = ["[[", "[=", "`", "\\z", "\\\n", "\r"];
 
 /// The most fields that are told apart.

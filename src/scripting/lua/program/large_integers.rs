@@ -1,7 +1,8 @@
 //! Integers in a source that equal no field of an event.
 //!
-//! A number in a source is rounded past 2^53, whereas an integer of JSON from there to 2^63 keeps all its digits and is of another
-//! type in Lua. A filter that compares the two for equality never matches, and one that asks for their order fails.
+//! A number in a source is rounded past 2^53, whereas an integer of JSON from there to 2^63 keeps all its digits and is
+//! of another type in Lua. A filter that compares the two for equality never matches, and one that asks for their order
+//! fails.
 
 use super::{
     compile::CompileError,

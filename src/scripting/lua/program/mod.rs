@@ -1,6 +1,6 @@
 //! Lua programs: compiled from source ([`compiled`], [`compile`]), with text templates split into literals and
-//! expressions ([`text_template`]), and what they touch of an event's data ([`data_use`]) and beside it ([`variables`]); [`strings`] finds
-//! strings in both. [`large_integers`] are those that a filter must not have.
+//! expressions ([`text_template`]), and what they touch of an event's data ([`data_use`]) and beside it
+//! ([`variables`]); [`strings`] finds strings in both. [`large_integers`] are those that a filter must not have.
 
 mod compile;
 mod compiled;

@@ -25,7 +25,8 @@ pub enum TemplatePiece {
     },
 }
 
-/// Splits a template into its literals and compiled expressions, and finds what the expressions touch of an event's data.
+/// Splits a template into its literals and compiled expressions, and finds what the expressions touch of an event's
+/// data.
 ///
 /// # Errors
 ///

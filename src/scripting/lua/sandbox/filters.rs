@@ -1,7 +1,7 @@
 //! Filters: expressions that decide, while an event is routed, whether a sink gets it.
 //!
-//! All filters of an owner run in one Lua state, and those of one event get the same tables, so that the event is read once
-//! for all of them. Nothing of a filter is there for the next: the globals, its environment and its arguments are
+//! All filters of an owner run in one Lua state, and those of one event get the same tables, so that the event is read
+//! once for all of them. Nothing of a filter is there for the next: the globals, its environment and its arguments are
 //! read-only. A state in which a filter exceeded a limit is thrown away.
 
 use super::{
@@ -116,8 +116,8 @@ impl FilterState {
         self.sandbox.is_reusable() && self.functions.len() <= MAX_LOADED
     }
 
-    /// Makes the interpreter look at the clock of the present filter once its budget may be used up. The watchdog of other
-    /// runs ticks too seldom for that.
+    /// Makes the interpreter look at the clock of the present filter once its budget may be used up. The watchdog of
+    /// other runs ticks too seldom for that.
     fn interrupt_after_budget(&self, clock: &Arc<RunClock>) {
         let clock = clock.clone();
         self.sandbox.lua.set_interrupt(move |lua| {

@@ -2,7 +2,8 @@
 //!
 //! [`state`] makes the state and prepares each run in it; the memory limit is set there, by
 //! [`RunLimits::limit_memory`](super::limits::RunLimits::limit_memory). [`runs`] has a method for each kind of run,
-//! [`filters`] runs the filters of an event, [`scope`] fills a run's environment, and [`raised_errors`] turns errors of Lua into errors of a run.
+//! [`filters`] runs the filters of an event, [`scope`] fills a run's environment, and [`raised_errors`] turns errors of
+//! Lua into errors of a run.
 
 mod filters;
 mod raised_errors;

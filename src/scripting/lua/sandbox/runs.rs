@@ -23,8 +23,8 @@ use std::{sync::Arc, time::Duration};
 const MAX_EACH_BYTES: usize = 64 << 10;
 const MAX_EACH_TIME: Duration = Duration::from_millis(5);
 
-/// The values that `attempt` in the prelude returns: `true` and the result, or `false`, then `code`, `message` and `data`
-/// of a structured error, and the location where it was raised.
+/// The values that `attempt` in the prelude returns: `true` and the result, or `false`, then `code`, `message` and
+/// `data` of a structured error, and the location where it was raised.
 type AttemptValues = (bool, Value, Value, Value, Option<String>);
 
 impl Sandbox {
@@ -43,8 +43,8 @@ impl Sandbox {
         self.render_in(&environment, clock)
     }
 
-    /// Runs a template for each of these events, until one fails, whose error comes along, or the results have taken enough time or
-    /// room.
+    /// Runs a template for each of these events, until one fails, whose error comes along, or the results have taken
+    /// enough time or room.
     pub fn render_each(
         &self,
         inputs: &[EventFields],
@@ -120,8 +120,8 @@ impl Sandbox {
         Ok(Verdict::returned(&returned, &why).unwrap_or_else(|| self.unreturned_verdict()))
     }
 
-    /// The verdict of a script that returned none: the first that it made, or an ack. Never an ack for a script that called
-    /// `svc.retry` and went on.
+    /// The verdict of a script that returned none: the first that it made, or an ack. Never an ack for a script that
+    /// called `svc.retry` and went on.
     fn unreturned_verdict(&self) -> Verdict {
         let Some((name, verdict)) = self.lua.remove_app_data::<FirstVerdict>().and_then(|verdicts| verdicts.first)
         else {

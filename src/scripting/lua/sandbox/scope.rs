@@ -26,8 +26,8 @@ pub(super) fn fill_event(
     variables: Variables,
 ) -> Result<(), json::JsonError> {
     let mut filled = Ok(());
-    // SAFETY: the stack has the environment, and nothing is left on it. An error of Lua unwinds through the closure, which owns
-    // nothing.
+    // SAFETY: the stack has the environment, and nothing is left on it. An error of Lua unwinds through the closure,
+    // which owns nothing.
     let called = unsafe {
         lua.exec_raw::<()>(environment, |state| {
             let tables = StackTables::new(lua, state, Mutability::Writable);
@@ -63,7 +63,8 @@ pub(super) fn fill_batch(lua: &Lua, environment: &Table, batch: &[EventFields]) 
     environment.raw_set("events", events).map_err(json::JsonError::Lua)
 }
 
-/// The arguments of filters, with what the filters can touch. All filters of one event get the same tables, so none may change them.
+/// The arguments of filters, with what the filters can touch. All filters of one event get the same tables, so none may
+/// change them.
 ///
 /// # Errors
 ///
@@ -75,7 +76,8 @@ pub(super) fn filter_arguments(
     variables: Variables,
 ) -> Result<FilterArguments, json::JsonError> {
     let mut pushed = Ok(());
-    // SAFETY: the three arguments are left on the stack. An error of Lua unwinds through the closure, which owns nothing.
+    // SAFETY: the three arguments are left on the stack. An error of Lua unwinds through the closure, which owns
+    // nothing.
     let called = unsafe {
         lua.exec_raw::<(Option<Table>, Option<Table>, Option<Table>)>((), |state| {
             let tables = StackTables::new(lua, state, Mutability::Frozen);
@@ -90,8 +92,8 @@ pub(super) fn filter_arguments(
     Ok([event, space, actor])
 }
 
-/// Makes tables on the stack of a Lua state, in one protected call for all of them: a call for each value would cost more than the
-/// value. The stack has room for the few values of a table on its way into another.
+/// Makes tables on the stack of a Lua state, in one protected call for all of them: a call for each value would cost
+/// more than the value. The stack has room for the few values of a table on its way into another.
 struct StackTables<'a> {
     lua: &'a Lua,
     state: *mut ffi::lua_State,
@@ -277,8 +279,8 @@ impl<'a> StackTables<'a> {
 
 /// Fills the environment of a transform: `request`, and the slug of its `source`.
 ///
-/// `json` is the body if it is JSON, `form` if its content type says that it is a form; otherwise they are nil. The use of
-/// `json` is an error if the body is JSON that is over a budget of [`json`] or has a value that Lua does not have.
+/// `json` is the body if it is JSON, `form` if its content type says that it is a form; otherwise they are nil. The use
+/// of `json` is an error if the body is JSON that is over a budget of [`json`] or has a value that Lua does not have.
 ///
 /// # Errors
 ///

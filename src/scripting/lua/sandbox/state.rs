@@ -1,9 +1,9 @@
 //! A Lua state for one program.
 //!
-//! The state has the pure standard libraries and those of [`libraries`]. All globals are read-only, so that nothing a run
-//! does is there for the next: a run sees the globals through an environment of its own, which is thrown away. There
-//! is no way to load code, to reach another function's environment, or to start a coroutine (in which a call that waits
-//! would return nonsense).
+//! The state has the pure standard libraries and those of [`libraries`]. All globals are read-only, so that nothing a
+//! run does is there for the next: a run sees the globals through an environment of its own, which is thrown away.
+//! There is no way to load code, to reach another function's environment, or to start a coroutine (in which a call that
+//! waits would return nonsense).
 
 use super::raised_errors;
 use crate::scripting::lua::{

@@ -15,7 +15,8 @@ pub(super) struct FilterRunner(Mutex<Option<FilterState>>);
 enum SharedArguments {
     NotMade,
     Made(FilterArguments),
-    /// The fields that all of them name together are over a budget, for this reason. Each gets only what it names itself.
+    /// The fields that all of them name together are over a budget, for this reason. Each gets only what it names
+    /// itself.
     OverBudget(String),
 }
 
