@@ -20,9 +20,17 @@ pub struct ServerAnswer {
 #[derive(Debug)]
 pub enum ServerLine {
     Answer(ServerAnswer),
-    /// A line that is not an answer, described for the log.
-    Unexpected(String),
+    Unexpected(UnexpectedLine),
     Blank,
+}
+
+/// A line that is no answer, or one that cannot be read.
+#[derive(Debug)]
+pub struct UnexpectedLine {
+    /// The line, described for the log.
+    pub what: String,
+    /// The answer that it was meant to be. Its call fails at once and does not wait for its timeout.
+    pub answer: Option<ServerAnswer>,
 }
 
 /// The id alone, for an answer whose other members are faulty.
@@ -59,7 +67,7 @@ pub fn encode_request(id: Option<u64>, method: &str, params: Option<&RawValue>) 
 /// Parses a line that the process wrote.
 pub fn parse_line(line: &[u8]) -> ServerLine {
     let Ok(text) = std::str::from_utf8(line) else {
-        return ServerLine::Unexpected(format!("a line that is not UTF-8: {}", quoted(line)));
+        return unreadable(line, "a line that is not UTF-8", "it is not UTF-8");
     };
     let text = text.trim_ascii();
     if text.is_empty() {
@@ -67,22 +75,24 @@ pub fn parse_line(line: &[u8]) -> ServerLine {
     }
     // Serde would also read the members from an array, by position.
     if !text.starts_with('{') {
-        return ServerLine::Unexpected(format!("a line that is no JSON object: {}", quoted(line)));
+        return no_answer(line, "a line that is no JSON object");
     }
     let members: ResponseMembers<'_> = match serde_json::from_str(text) {
         Ok(members) => members,
         Err(error) => {
             return match serde_json::from_str::<AnswerId>(text) {
                 Ok(AnswerId { id }) => ServerLine::Answer(ServerAnswer { id, outcome: Err(error.to_string()) }),
-                Err(_) => ServerLine::Unexpected(format!("a line that is not JSON ({error}): {}", quoted(line))),
+                Err(_) => {
+                    unreadable(line, &format!("a line that is not JSON ({error})"), &format!("it is not JSON: {error}"))
+                }
             };
         }
     };
     if members.method.is_some() {
-        return ServerLine::Unexpected(format!("a request of its own, which nobody here answers: {}", quoted(line)));
+        return no_answer(line, "a request of its own, which nobody here answers");
     }
     let Some(id) = members.id.and_then(|id| id.get().parse().ok()) else {
-        return ServerLine::Unexpected(format!("an answer without an id of a call: {}", quoted(line)));
+        return no_answer(line, "an answer without an id of a call");
     };
     let outcome = match (members.result, members.error) {
         (Some(result), None) => Ok(RpcResponse::Result(result.to_owned())),
@@ -94,8 +104,74 @@ pub fn parse_line(line: &[u8]) -> ServerLine {
     ServerLine::Answer(ServerAnswer { id, outcome })
 }
 
+/// A line of `length` bytes, over `limit`, of which only the beginning was kept.
+pub fn too_long(beginning: &[u8], length: usize, limit: usize) -> ServerLine {
+    let fault = format!("it has {length} bytes, over {limit}");
+    unreadable(beginning, &format!("a line of {length} bytes, over {limit}"), &fault)
+}
+
+fn no_answer(line: &[u8], kind: &str) -> ServerLine {
+    ServerLine::Unexpected(UnexpectedLine { what: format!("{kind}: {}", quoted(line)), answer: None })
+}
+
+/// A line that cannot be read, with the fault of its answer if it shows the id of a call.
+fn unreadable(line: &[u8], kind: &str, fault: &str) -> ServerLine {
+    let answer = id_in_unreadable(line).map(|id| ServerAnswer { id, outcome: Err(fault.to_owned()) });
+    ServerLine::Unexpected(UnexpectedLine { what: format!("{kind}: {}", quoted(line)), answer })
+}
+
+/// The id in a line that is no valid JSON, such as a result with `NaN`: the first member `id` of the object that the line
+/// begins with. `None` for a request, and for an id that may be cut off.
+fn id_in_unreadable(line: &[u8]) -> Option<u64> {
+    let mut rest = line.trim_ascii_start().strip_prefix(b"{")?;
+    let (mut depth, mut id) = (1_usize, None);
+    while let Some((first, after)) = rest.split_first() {
+        rest = after;
+        match first {
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth -= 1,
+            b'"' => {
+                let Some((text, after)) = split_string(rest) else { break };
+                rest = after;
+                let value = after.trim_ascii_start().strip_prefix(b":").filter(|_| depth == 1);
+                match (text, value) {
+                    (b"method", Some(_)) => return None,
+                    (b"id", Some(value)) => id = id.or_else(|| leading_id(value)),
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+        if depth == 0 {
+            break;
+        }
+    }
+    id
+}
+
+/// Splits a string, whose opening quote was read, from the bytes after it.
+fn split_string(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut at = 0;
+    loop {
+        match bytes.get(at)? {
+            b'"' => return Some((&bytes[..at], &bytes[at + 1..])),
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+}
+
+/// The whole number that a member's value begins with, and that ends before a separator.
+fn leading_id(value: &[u8]) -> Option<u64> {
+    let value = value.trim_ascii_start();
+    let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (number, after) = value.split_at(digits);
+    let is_whole = matches!(after.first(), Some(b',' | b'}' | b' ' | b'\t' | b'\r'));
+    std::str::from_utf8(number).ok().filter(|_| is_whole)?.parse().ok()
+}
+
 /// The beginning of a line, for the log, which escapes control characters.
-pub fn quoted(line: &[u8]) -> String {
+fn quoted(line: &[u8]) -> String {
     let more = if line.len() > QUOTE { "…" } else { "" };
     format!("{}{more}", String::from_utf8_lossy(&line[..line.len().min(QUOTE)]))
 }
@@ -148,9 +224,8 @@ mod tests {
         for (line, part) in [
             (&b"hello"[..], "no JSON object"),
             (b"[7,1]", "no JSON object"),
-            (b"{\"id\":7,\"result\":1", "not JSON"),
-            (b"{\"id\":7,\"result\":1} x", "not JSON"),
-            (b"{\"id\":7,\"result\":\"\xff\"}", "not UTF-8"),
+            (b"{\"id\":7", "not JSON"),
+            (b"\xff", "not UTF-8"),
             (b"{\"id\":7,\"method\":\"m\",\"result\":1}", "request"),
             (b"{\"id\":\"7\",\"result\":1}", "without an id"),
             (b"{\"id\":7.0,\"result\":1}", "without an id"),
@@ -160,13 +235,55 @@ mod tests {
             (b"{\"result\":1}", "without an id"),
         ] {
             assert!(
-                matches!(parse_line(line), ServerLine::Unexpected(why) if why.contains(part)),
+                matches!(parse_line(line), ServerLine::Unexpected(UnexpectedLine { what, answer: None }) if what.contains(part)),
                 "{}",
                 String::from_utf8_lossy(line)
             );
         }
         assert!(matches!(parse_line(b" \r"), ServerLine::Blank));
-        let ServerLine::Unexpected(why) = parse_line("ä".repeat(1 << 20).as_bytes()) else { panic!("no answer") };
-        assert!(why.len() < 3 * QUOTE, "{}", why.len());
+        let ServerLine::Unexpected(line) = parse_line("ä".repeat(1 << 20).as_bytes()) else { panic!("no answer") };
+        assert!(line.what.len() < 3 * QUOTE, "{}", line.what.len());
+    }
+
+    #[test]
+    fn an_unreadable_line_is_the_answer_to_the_call_whose_id_its_object_has() {
+        let id = |line: &[u8]| match parse_line(line) {
+            ServerLine::Unexpected(UnexpectedLine { answer, .. }) => answer.map(|answer| answer.id),
+            other => panic!("{}: {other:?}", String::from_utf8_lossy(line)),
+        };
+        for line in [
+            &b"{\"id\":7,\"result\":1"[..],
+            b"{\"id\":7,\"result\":1} x",
+            b"{\"id\":7,\"result\":\"\xff\"}",
+            b" { \"result\" : {\"id\":8,\"a\":[{\"id\":9}, NaN]}, \"id\" : 7 }",
+            b"{\"result\":\"}\\\"id\\\":8,\",\"text\":\"id\",\"x\":NaN,\"id\":7}",
+            b"{\"id\":7,\"result\":-Infinity,\"id\":8}",
+            b"{\"id\":7,\"result\":1}{\"id\":8,\"result\":1}",
+        ] {
+            assert_eq!(id(line), Some(7), "{}", String::from_utf8_lossy(line));
+        }
+        for line in [
+            &b"{\"id\":7"[..],
+            b"{\"id\":7.5,\"result\":NaN}",
+            b"{\"id\":\"7\",\"result\":NaN}",
+            b"{\"id\":-7,\"result\":NaN}",
+            b"{\"id\":99999999999999999999,\"result\":NaN}",
+            b"{\"id\":7,\"method\":\"m\",\"params\":[NaN]}",
+            b"{\"result\":{\"id\":7},\"x\":NaN}",
+            b"{\"result\":NaN}{\"id\":7,\"result\":1}",
+            b"{\"result\":\"\\",
+            b"}{\"id\":7,\"result\":NaN}",
+            b"\xff{\"id\":7,\"result\":1}",
+        ] {
+            assert_eq!(id(line), None, "{}", String::from_utf8_lossy(line));
+        }
+    }
+
+    #[test]
+    fn an_answer_over_the_limit_carries_its_id_and_its_length() {
+        let line = too_long(b"{\"id\":7,\"result\":\"xxxx", 100, 20);
+        let ServerLine::Unexpected(UnexpectedLine { what, answer: Some(answer) }) = line else { panic!("{line:?}") };
+        assert_eq!(what, "a line of 100 bytes, over 20: {\"id\":7,\"result\":\"xxxx");
+        assert_eq!((answer.id, answer.outcome.unwrap_err().as_str()), (7, "it has 100 bytes, over 20"));
     }
 }

@@ -4,7 +4,7 @@
 
 use super::{
     log_limit::{LogDecision, LogLimit},
-    messages::{self, ServerLine},
+    messages::{self, ServerLine, UnexpectedLine},
     request_queue::{RequestQueue, Taken},
 };
 use crate::platform::lines::{Line, LineReader, StreamState};
@@ -60,15 +60,18 @@ pub async fn read_answers(queue: Arc<RequestQueue>, stdout: ChildStdout, space: 
     let mut answers = Vec::new();
     let (mut unexpected, mut unknown) = (LogLimit::new(WARNINGS_PER_SECOND), LogLimit::new(WARNINGS_PER_SECOND));
     loop {
-        let read = lines.read(|line| match line {
-            Line::Whole(line) => match messages::parse_line(line) {
+        let read = lines.read(|line| {
+            let line = match line {
+                Line::Whole(line) => messages::parse_line(line),
+                Line::TooLong { beginning, length } => messages::too_long(beginning, length, MAX_ANSWER),
+            };
+            match line {
                 ServerLine::Answer(answered) => answers.push(answered),
-                ServerLine::Unexpected(what) => log_output(&mut unexpected, log::Level::Warn, &space, &what),
+                ServerLine::Unexpected(UnexpectedLine { what, answer }) => {
+                    log_output(&mut unexpected, log::Level::Warn, &space, &what);
+                    answers.extend(answer);
+                }
                 ServerLine::Blank => {}
-            },
-            Line::TooLong { beginning, length } => {
-                let what = format!("a line of {length} bytes, over {MAX_ANSWER}: {}", messages::quoted(beginning));
-                log_output(&mut unexpected, log::Level::Warn, &space, &what);
             }
         });
         let ended = !matches!(read.await, Ok(StreamState::Open));

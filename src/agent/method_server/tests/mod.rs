@@ -22,6 +22,7 @@ use std::{
 use tempfile::TempDir;
 use tokio::time::Instant;
 
+mod faulty_answers;
 mod logging;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -184,25 +185,6 @@ async fn repeated_and_unrequested_answers_are_skipped() {
         assert_eq!(call(&server, "m", json!([number])).await, Ok(json!([number])));
     }
     assert!(is_idle(&server));
-}
-
-#[tokio::test]
-async fn malformed_and_huge_lines_are_skipped() {
-    let server = python(&["malformed_lines.py"], ServerMode::Concurrent, LONG).await;
-    for number in 0..2 {
-        assert_eq!(call(&server, "m", json!([number])).await, Ok(json!([number])));
-    }
-    assert_eq!(*server.health().borrow(), MethodServerHealth::Running);
-}
-
-#[tokio::test]
-async fn a_malformed_answer_fails_its_call() {
-    let server = python(&["any_response.py"], ServerMode::Serial, LONG).await;
-    for faulty in [json!({}), json!({"result": 1, "error": null}), json!({"error": "no"})] {
-        let fault = call(&server, "m", faulty.clone()).await.unwrap_err();
-        assert!(matches!(fault, CallFault::Garbled(_)), "{faulty}: {fault}");
-    }
-    assert_eq!(call(&server, "m", json!({"result": 1})).await, Ok(json!(1)));
 }
 
 #[tokio::test]
