@@ -10,12 +10,13 @@ use super::{
     table::{Cell, Fit, TextTable, Tone, printable},
 };
 use crate::{
+    calls::call::CallError,
     model::{
         api::{
             agent::{RegisterBody, RegisteredView, UnregisteredView},
             methods::{MethodDetail, MethodView, MethodsView, RefusalView, RefusedSpaceView},
         },
-        jsonrpc::{self, Id, MAX_BATCH, Request, ResponseMembers, RpcResponse},
+        jsonrpc::{ErrorObject, Id, MAX_BATCH, Request, ResponseMembers, RpcResponse},
         method::MethodNames,
     },
     platform::percent,
@@ -223,6 +224,10 @@ impl CallMethod {
             if answer.as_str().is_empty() && self.notify {
                 continue;
             }
+            if answer.as_str().trim_start().starts_with('{') {
+                // One response is the refusal of the whole batch.
+                return Err(Failure::Bad(read_response(client, answer.as_str())?.to_string()));
+            }
             let responses: Vec<Box<RawValue>> = client.read(&answer)?;
             if !self.notify && responses.len() != batch.len() {
                 let counts = format!("{} responses to {} calls", responses.len(), batch.len());
@@ -232,7 +237,9 @@ impl CallMethod {
                 match read_response(client, raw.get())? {
                     error @ RpcResponse::Error(_) => {
                         failures += 1;
-                        shell.note(&format!("svc: call {number}: {error}"));
+                        // The response to a notification does not say which one it is for.
+                        let call = if self.notify { String::new() } else { format!("call {number}: ") };
+                        shell.note(&format!("svc: {call}{error}"));
                     }
                     RpcResponse::Result(result) if self.format() == OutputFormat::Text => {
                         shell.out.line(&on_one_line(result.get()))?;
@@ -257,10 +264,13 @@ impl CallMethod {
         Request { method: self.name.clone(), params, id: (!self.notify).then(|| Id::number(number)) }
     }
 
+    /// The failure of a call. A program answers with the same code if it does not know its own method, so that only the
+    /// server's own error means that nobody publishes the name.
     fn failed(&self, error: &RpcResponse) -> Failure {
-        match error.error_code() {
-            Some(code) if code == i64::from(jsonrpc::code::METHOD_NOT_FOUND) => unknown(&self.name),
-            _ => Failure::Bad(error.to_string()),
+        let unknown_name = ErrorObject::from(CallError::UnknownMethod(self.name.clone()));
+        match error.to_string() {
+            text if text == RpcResponse::from(unknown_name).to_string() => unknown(&self.name),
+            text => Failure::Bad(text),
         }
     }
 }

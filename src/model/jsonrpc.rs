@@ -190,18 +190,6 @@ impl ErrorObject {
 }
 
 impl RpcResponse {
-    /// The code of an error.
-    pub fn error_code(&self) -> Option<i64> {
-        #[derive(Deserialize)]
-        struct CodeMember {
-            code: i64,
-        }
-        match self {
-            Self::Result(_) => None,
-            Self::Error(error) => serde_json::from_str::<CodeMember>(error.get()).ok().map(|member| member.code),
-        }
-    }
-
     /// Appends the response to the request with this id.
     pub fn write(&self, id: &Id, out: &mut Vec<u8>) {
         let (member, value) = match self {

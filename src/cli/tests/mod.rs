@@ -5,6 +5,7 @@ mod answers;
 mod apply;
 mod fake;
 mod mcp;
+mod method;
 mod script;
 mod words;
 

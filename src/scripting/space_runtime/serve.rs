@@ -175,7 +175,8 @@ impl HandlerServer {
 
     async fn outcome(&self, method: &str, params: Option<Box<RawValue>>) -> RpcResponse {
         let Some(handler) = self.handlers.get(method) else {
-            return ErrorObject::new(code::METHOD_NOT_FOUND, format!("no method named `{method}`")).into();
+            let message = format!("the program names no handler for `{method}`");
+            return ErrorObject::new(code::METHOD_NOT_FOUND, message).into();
         };
         match self.program.call_handler(handler, params).await {
             Ok(result) => RpcResponse::Result(result),
