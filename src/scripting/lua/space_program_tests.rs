@@ -157,6 +157,7 @@ async fn a_program_calls_methods_emits_events_and_registers_through_its_agent() 
         "local ok, e = pcall(svc.client.call, 'none') assert(not ok and e.code == -32601 and e.data[1] == 1)",
         "local b = svc.client.batch{ { 'echo', { a = 1 } }, { 'none' } } assert(b[1].result.a == 1 and b[2].error.code == -32601)",
         "assert(#svc.client.batch{} == 0)",
+        "local ok, e = pcall(svc.client.batch, table.create(1001, { 'echo' })) assert(not ok and e.code == -32600)",
         "local e = svc.event.emit('deploy', { v = 1 }) assert(e.event_type == 'custom.deploy' and e.payload.v == 1)",
         "assert(require('svc.event').emit == svc.event.emit and require('svc.client') == svc.client)",
         "local r = require('svc.agent').register{ server = { command = 'x' } } assert(r.registration.server.command == 'x' and r.directory)",
@@ -166,6 +167,7 @@ async fn a_program_calls_methods_emits_events_and_registers_through_its_agent() 
     all_fail(&[
         ("svc.agent.register{ wrong = 1 }", "main.lua:1: register: `server.command` is missing"),
         ("svc.client.call('none')", "main.lua:1: svc.client.call: no such method"),
+        ("svc.client.batch(table.create(1001, { 'echo' }))", "main.lua:1: svc.client.batch: too many requests"),
         ("\nerror()", "main.lua:2: an error was raised without a message"),
         ("\nerror({})", "main.lua:2: an error was raised that is a table without a `message`"),
         ("\nerror(setmetatable({}, { __tostring = function() return 'told' end }))", "main.lua:2: told"),

@@ -6,6 +6,7 @@ use crate::{
         body_template::BodyTemplate,
         event::{Actor, ActorKind, Event, EventSpace},
         id::{EventId, SpaceId, UserId},
+        jsonrpc::MAX_BATCH,
         owner::Owner,
         timestamp::Timestamp,
         units::{Size, Span},
@@ -255,6 +256,9 @@ impl SpaceAgent for FakeAgent {
             })
         }
         let answers = match serde_json::from_str(request.get()).unwrap() {
+            serde_json::Value::Array(requests) if requests.len() > MAX_BATCH => {
+                Some(serde_json::json!({ "error": { "code": -32600, "message": "too many requests" }, "id": null }))
+            }
             serde_json::Value::Array(requests) => Some(requests.iter().filter_map(answer).collect()),
             request => answer(&request),
         };

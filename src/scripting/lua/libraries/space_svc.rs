@@ -105,6 +105,13 @@ fn client(builder: &FunctionBuilder<'_>) -> mlua::Result<Table> {
         }
         let answers = agent(&lua)?.call(to_json(&requests)).await?;
         let answers = answers.ok_or_else(|| LibraryError::Message("there was no answer".to_owned()))?;
+        if answers.get().starts_with('{') {
+            // One response is the refusal of the whole batch.
+            let refusal: ResponseMembers<'_> = parse(answers.get())?;
+            let no_error = || LibraryError::Message("the answer is no list of responses".to_owned());
+            let error = refusal.error.ok_or_else(no_error)?;
+            return Err(LibraryError::Table(BoxedJson::new(&lua, Some(error.get()))?));
+        }
         Ok(BoxedJson::new(&lua, Some(answers.get()))?)
     })?;
     library.raw_set("batch", batch)?;
