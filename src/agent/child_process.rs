@@ -35,8 +35,16 @@ pub struct ChildPipes {
 pub enum ChildSpawnError {
     #[error("cannot start `{command}`: there is no directory {}", directory.display())]
     Directory { command: String, directory: PathBuf },
-    #[error("cannot start `{command}`: {source}")]
+    #[error("cannot start `{command}`: {source}{}", advice(command, source))]
     Command { command: String, source: io::Error },
+}
+
+/// Advice for a command that holds its arguments too.
+fn advice(command: &str, error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound if command.contains(char::is_whitespace) => "; its arguments go into `args`",
+        _ => "",
+    }
 }
 
 impl ChildCommand<'_> {

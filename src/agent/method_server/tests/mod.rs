@@ -161,6 +161,7 @@ async fn a_command_that_cannot_run_is_an_error_that_names_it() {
         ("svc-no-such-command", fixtures(), "`svc-no-such-command`"),
         ("./no-such-file", fixtures(), "`./no-such-file`"),
         ("./echo.py", fixtures(), "`./echo.py`"),
+        ("python3 echo.py", fixtures(), "its arguments go into `args`"),
         ("python3", fixtures().join("nowhere"), "nowhere"),
     ] {
         let definition = definition(command, &[], ServerMode::Concurrent, LONG);
