@@ -144,6 +144,18 @@ fn a_filter_that_equals_no_field_is_warned_about() {
 }
 
 #[test]
+fn groups_of_a_private_method_are_warned_about() {
+    let test = RegistrationTest::new();
+    let text = registration("echo.py", "", &[("x.echo", "groups = [\"ops\"]")]);
+    let output = test.space.try_register(&text);
+    let expected = "svc: warning: `groups` of `x.echo` have no effect: its scope is private\n";
+    assert_eq!(String::from_utf8_lossy(&output.stderr), expected);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "registered 1 method: x.echo\n");
+    let output = test.space.try_register(&text.replace("groups", "scope = \"shared\"\ngroups"));
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned()), (Some(0), String::new()));
+}
+
+#[test]
 fn missing_and_invalid_fields_of_a_method_are_refused_with_their_line() {
     let test = RegistrationTest::new();
     let good = registration("echo.py", "", &[("x.echo", "")]);

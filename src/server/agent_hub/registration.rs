@@ -10,7 +10,7 @@ use crate::{
     delivery::subscriptions::event_sink_warnings,
     model::{
         id::UserId,
-        method::{GroupIds, Method, Registration},
+        method::{GroupIds, Method, MethodScope, Registration},
         owner::Owner,
         timestamp::Timestamp,
     },
@@ -77,6 +77,7 @@ impl AgentHub {
         deps.deliverer.resume_space(id);
         let mut warnings = event_sink_warnings(&deps.sinks, space.owner, &methods);
         warnings.extend(filter_warnings(&methods));
+        warnings.extend(group_warnings(&methods));
         Ok((groups, warnings))
     }
 
@@ -132,6 +133,14 @@ impl AgentHub {
         };
         deps.registry.note_refusal(link, refusal);
     }
+}
+
+/// Warnings about groups of methods that only their owner sees.
+fn group_warnings(methods: &[Method]) -> impl Iterator<Item = String> {
+    let limits_nobody =
+        |method: &&Method| method.definition.scope == MethodScope::Private && !method.definition.groups.is_empty();
+    let warning = |method: &Method| format!("`groups` of `{}` have no effect: its scope is private", method.name);
+    methods.iter().filter(limits_nobody).map(warning)
 }
 
 /// Warnings about filters that equal no field.
