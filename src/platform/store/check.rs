@@ -10,7 +10,7 @@ use super::{
     format, format1,
     journal::JournalEnd,
     keys,
-    log_file::LogFile,
+    log_file::{LogEnd, LogFile},
     rewrite,
     room::LiveBytes,
     row_block::{self, BlockReader},
@@ -39,7 +39,7 @@ pub struct DatabaseState {
 pub fn check(directory: &Path, format: u32) -> Result<DatabaseState, StoreOpenError> {
     let path = database::path(directory);
     let failed = |source| unusable(&path, source);
-    let log = LogFile::read(&path).map_err(failed)?;
+    let log = LogFile::read(&path, log_end(format)).map_err(failed)?;
     if let Some(first) = log.damages().first() {
         let reason = match log.damage_count() - 1 {
             0 => first.to_string(),
@@ -87,6 +87,12 @@ pub fn check(directory: &Path, format: u32) -> Result<DatabaseState, StoreOpenEr
     }
     let size = rewrite::size(&path).map_err(failed)?;
     Ok(DatabaseState { commit, live, blocks: sizes, log_bytes: log.live_bytes(), size })
+}
+
+/// The end of sled's log in a database of this format. Format 1 synced each group before the next, and has no digest of the rows
+/// that would tell of a loss.
+pub const fn log_end(format: u32) -> LogEnd {
+    if format == 1 { LogEnd::FirstUnreadableOfBatches } else { LogEnd::FirstUnreadable }
 }
 
 /// Groups that a database lacks.

@@ -11,7 +11,7 @@ use super::{
     format1::{self, CurrentRow, EventTimes},
     journal::JournalEnd,
     keys,
-    log_file::LogFile,
+    log_file::{LogEnd, LogFile},
     open, replacement,
     row_block::{self, BlockReader},
 };
@@ -251,9 +251,9 @@ fn read_files(path: &Path, format: u32, noted: Option<u64>) -> io::Result<(LogFi
         let is_last = noted.is_some_and(|noted| check::missing_groups(commit, &journal, noted).is_none());
         Ok((is_last, (log, journal)))
     };
-    match with_journal(LogFile::read(path)?)? {
+    match with_journal(LogFile::read(path, check::log_end(format))?)? {
         (true, files) => Ok(files),
-        (false, _) => Ok(with_journal(LogFile::read_past_damage(path)?)?.1),
+        (false, _) => Ok(with_journal(LogFile::read(path, LogEnd::LastReadable)?)?.1),
     }
 }
 

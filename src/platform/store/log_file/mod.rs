@@ -31,7 +31,7 @@
 //! The end of the log is the first place that cannot be read, so damage in the newest segments looks like changes that were
 //! never completed, and a log that was cut off looks like a younger one. The number of the last group, noted outside the
 //! database, and the digest of all rows in that group tell them apart; a caller who has found the log damaged reads on behind
-//! that place ([`LogFile::read_past_damage`]). A whole segment that is replaced by zeros looks like a free one, if no page of
+//! that place ([`LogEnd::LastReadable`]). A whole segment that is replaced by zeros looks like a free one, if no page of
 //! the snapshot was in it and the changes in it fit the rest of the tree. On the other hand, a damaged message that was
 //! outdated is reported like any other if it was written after the snapshot, because nothing tells which page it belonged to.
 
@@ -53,5 +53,6 @@ mod tree;
 
 pub use damage::Damage;
 pub use reader::LogFile;
+pub use recovery::LogEnd;
 pub use rows::RowsRead;
 pub use snapshot::settle_snapshots;

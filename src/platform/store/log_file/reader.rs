@@ -31,21 +31,7 @@ impl LogFile {
     /// # Errors
     ///
     /// Fails only if a file cannot be read. Damage is no error; see [`Self::damages`].
-    pub fn read(directory: &Path) -> io::Result<Self> {
-        Self::read_up_to(directory, LogEnd::FirstUnreadable)
-    }
-
-    /// Like [`Self::read`], for a database whose log was on disk beyond the first unreadable place: every message behind
-    /// that place counts too, and the place is a damage.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::read`].
-    pub fn read_past_damage(directory: &Path) -> io::Result<Self> {
-        Self::read_up_to(directory, LogEnd::LastReadable)
-    }
-
-    fn read_up_to(directory: &Path, log_end: LogEnd) -> io::Result<Self> {
+    pub fn read(directory: &Path, log_end: LogEnd) -> io::Result<Self> {
         let mut damages = Damages::default();
         snapshot::check_settings(directory, &mut damages)?;
         let file = match File::open(directory.join(LOG)) {

@@ -3,10 +3,10 @@
 //!
 //! sled reads the segments in the order of their numbers. It finds the end of the log first: the first place in the newest
 //! segments at which no message can be read. It writes several messages at a time, in any order, so that whole ones behind
-//! that place are no proof that it was on disk once. A caller who has a proof says so ([`LogEnd::LastReadable`]). Before the
-//! end, sled takes an unreadable place for the rest of a segment that was freed and is being written anew. That is true only
-//! if messages of a newer segment follow in the same slot. A power cut may have torn all of them; then traces of the write
-//! must be there, and no page may consist of anything else in the slot.
+//! that place are no proof that it was on disk once. A caller who knows more says so ([`LogEnd`]). Before the end, sled takes
+//! an unreadable place for the rest of a segment that was freed and is being written anew. That is true only if messages of a
+//! newer segment follow in the same slot. A power cut may have torn all of them; then traces of the write must be there, and
+//! no page may consist of anything else in the slot.
 
 use super::{
     damage::Damages,
@@ -29,9 +29,11 @@ const NEW_PAGES: u64 = 4096;
 
 /// The place up to which the messages of the log count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LogEnd {
+pub enum LogEnd {
     /// The first place that cannot be read, as for sled.
     FirstUnreadable,
+    /// The same, unless two batches begin behind it. The caller knows that each batch was on disk before the next began.
+    FirstUnreadableOfBatches,
     /// The last message that can be read. The caller knows that the log was on disk beyond the first unreadable place.
     LastReadable,
 }
@@ -295,7 +297,15 @@ impl Recovery<'_> {
 
     /// Takes the messages behind the end too if they count.
     fn judge_end(&mut self) {
-        if self.log_end == LogEnd::FirstUnreadable || self.late.is_empty() {
+        let was_on_disk = match self.log_end {
+            LogEnd::FirstUnreadable => false,
+            LogEnd::FirstUnreadableOfBatches => {
+                let batches = self.late.iter().filter(|stray| stray.kind == MessageKind::Batch);
+                batches.map(|stray| stray.lsn).collect::<BTreeSet<u64>>().len() >= 2
+            }
+            LogEnd::LastReadable => !self.late.is_empty(),
+        };
+        if !was_on_disk {
             return;
         }
         let end = self.cut.unwrap_or(self.end);

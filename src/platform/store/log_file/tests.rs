@@ -190,7 +190,7 @@ fn digest(rows: &RowMap) -> String {
 
 fn read(path: &Path) -> (LogFile, RowMap) {
     let before = files(path);
-    let log = LogFile::read(path).unwrap();
+    let log = LogFile::read(path, LogEnd::FirstUnreadable).unwrap();
     let mut rows = RowMap::new();
     let read = log.rows(|key, value| assert_eq!(rows.insert(key.to_vec(), value.to_vec()), None, "visited twice"));
     assert_eq!(read.unwrap().rows, rows.len() as u64);
@@ -498,6 +498,13 @@ fn groups_behind_the_first_unreadable_place_are_left_out_and_are_no_damage() {
         let group = number(&rows);
         assert!(group == 0 || rows == after_groups[group as usize - 1], "byte {at}: group {group}");
         numbers.insert(group);
+        // They are damage if each group was on disk before the next: two of them show that the place was.
+        let log = LogFile::read(&copied, LogEnd::FirstUnreadableOfBatches).unwrap();
+        match group {
+            0..=1 => assert_ne!(log.damages(), [], "byte {at}"),
+            3 => assert_eq!(log.damages(), [], "byte {at}"),
+            _ => {}
+        }
     }
     assert_eq!(numbers, (0..4).collect());
     let (_, rows) = read(&copied);
@@ -515,7 +522,7 @@ fn a_damaged_message_of_the_last_segment_costs_no_row_that_another_message_has()
         for (at, length, rows_of_message) in messages {
             let middle = (at + length / 2) as u64;
             copy_with_changed_byte(&path, &copied, middle);
-            let log = LogFile::read_past_damage(&copied).unwrap();
+            let log = LogFile::read(&copied, LogEnd::LastReadable).unwrap();
             let mut rows = RowMap::new();
             log.rows(|key, value| assert_eq!(rows.insert(key.to_vec(), value.to_vec()), None)).unwrap();
             let missing = original.iter().filter(|(key, value)| rows.get(*key) != Some(value)).count();
@@ -541,7 +548,7 @@ fn bytes_that_mean_nothing_are_reported_and_do_no_harm() {
         }
         fs::write(directory.path().join("db"), log).unwrap();
         fs::write(directory.path().join("snap.0000000000000001"), dice.bytes(200)).unwrap();
-        let log = LogFile::read(directory.path()).unwrap();
+        let log = LogFile::read(directory.path(), LogEnd::FirstUnreadable).unwrap();
         assert!(!log.damages().is_empty());
         assert_eq!(log.rows(|_, _| ()).unwrap().rows, 0);
     }
@@ -550,9 +557,12 @@ fn bytes_that_mean_nothing_are_reported_and_do_no_harm() {
 #[test]
 fn a_directory_without_a_log_is_an_empty_database() {
     let directory = TempDir::new().unwrap();
-    let log = LogFile::read(directory.path()).unwrap();
+    let log = LogFile::read(directory.path(), LogEnd::FirstUnreadable).unwrap();
     assert_eq!((log.damages(), log.file_bytes()), (&[][..], 0));
     assert_eq!(log.get(NUMBER).unwrap(), None);
     fs::write(directory.path().join("snap.0000000000000001"), "x").unwrap();
-    assert_eq!(LogFile::read(directory.path()).unwrap().damages()[0].to_string(), "`db`: the file is missing");
+    assert_eq!(
+        LogFile::read(directory.path(), LogEnd::FirstUnreadable).unwrap().damages()[0].to_string(),
+        "`db`: the file is missing"
+    );
 }
