@@ -120,8 +120,8 @@ fn unreadable(line: &[u8], kind: &str, fault: &str) -> ServerLine {
     ServerLine::Unexpected(UnexpectedLine { what: format!("{kind}: {}", quoted(line)), answer })
 }
 
-/// The id in a line that is no valid JSON, such as a result with `NaN`: the first member `id` of the object that the line
-/// begins with. `None` for a request, and for an id that may be cut off.
+/// The id in a line that is no valid JSON, such as a result with `NaN`: the member `id` of the object that the line begins
+/// with. `None` for a request, for an id that may be cut off, and for several: one of them may come from a text of a caller.
 fn id_in_unreadable(line: &[u8]) -> Option<u64> {
     let mut rest = line.trim_ascii_start().strip_prefix(b"{")?;
     let (mut depth, mut id) = (1_usize, None);
@@ -136,7 +136,8 @@ fn id_in_unreadable(line: &[u8]) -> Option<u64> {
                 let value = after.trim_ascii_start().strip_prefix(b":").filter(|_| depth == 1);
                 match (text, value) {
                     (b"method", Some(_)) => return None,
-                    (b"id", Some(value)) => id = id.or_else(|| leading_id(value)),
+                    (b"id", Some(_)) if id.is_some() => return None,
+                    (b"id", Some(value)) => id = leading_id(value),
                     _ => {}
                 }
             }
@@ -257,13 +258,14 @@ mod tests {
             b"{\"id\":7,\"result\":\"\xff\"}",
             b" { \"result\" : {\"id\":8,\"a\":[{\"id\":9}, NaN]}, \"id\" : 7 }",
             b"{\"result\":\"}\\\"id\\\":8,\",\"text\":\"id\",\"x\":NaN,\"id\":7}",
-            b"{\"id\":7,\"result\":-Infinity,\"id\":8}",
             b"{\"id\":7,\"result\":1}{\"id\":8,\"result\":1}",
         ] {
             assert_eq!(id(line), Some(7), "{}", String::from_utf8_lossy(line));
         }
         for line in [
             &b"{\"id\":7"[..],
+            b"{\"id\":7,\"result\":-Infinity,\"id\":8}",
+            b"{\"result\":\"\",\"id\":8,\"y\":\"\",\"id\":7}",
             b"{\"id\":7.5,\"result\":NaN}",
             b"{\"id\":\"7\",\"result\":NaN}",
             b"{\"id\":-7,\"result\":NaN}",

@@ -492,6 +492,7 @@ async fn a_startup_script_waits_for_its_libraries() {
     assert!(!scratch.path().join("ran").exists());
     linked.send(ToAgent::Libraries(vec![library("acme", Language::Lua, "return 'there'")])).await;
     assert_eq!(linked.expect_register().await.1, ["echo"]);
+    assert!(scratch.path().join("ran").exists());
     agent.stop(linked).await;
 }
 
