@@ -1,7 +1,7 @@
 //! Tells whether a database is sound before sled may open it. Nothing on disk is changed.
 
 use super::{
-    StoreOpenError,
+    StoreError, StoreOpenError,
     block_tree::BlockSizes,
     chunked::Value,
     commit_mark::{self, Commit},
@@ -59,40 +59,58 @@ pub fn check(directory: &Path, format: u32) -> Result<DatabaseState, StoreOpenEr
         return Err(StoreOpenError::damaged(&path, &missing.reason));
     }
     let commit = journal.last().unwrap_or(commit);
-    let (mut live, mut sizes) = (LiveBytes::default(), BlockSizes::default());
-    if format > 1 {
-        let (changes, mut digest) = (journal.changes(), Digest::default());
-        let mut count = |key: &[u8], raw: &[u8]| {
-            digest.add(key, raw);
-            live.add(key, raw);
-        };
-        let (mut blocks, mut broken) = (BlockReader::new().map_err(failed)?, None);
-        let in_file = |start: &[u8], raw: &[u8]| match blocks.open(start, &raw.into()) {
-            Ok(block) => {
-                if row_block::is_in_blocks(start) {
-                    sizes.sealed += (start.len() + raw.len()) as u64;
-                    sizes.content += block.iter().map(|(key, raw)| (key.len() + raw.len()) as u64).sum::<u64>();
-                }
-                let unchanged = block.iter().filter(|(key, _)| !changes.contains_key(key));
-                unchanged.for_each(|(key, raw)| count(key, raw));
-            }
-            Err(error) => broken = broken.take().or(Some(error)),
-        };
-        log.rows(in_file).map_err(failed)?;
-        changes.iter().filter_map(|(key, raw)| Some((key, (*raw)?))).for_each(|(key, raw)| count(key, raw));
-        let reason = broken.map(|error| error.to_string()).or_else(|| missing_rows(commit, digest));
-        if let Some(reason) = reason {
-            return Err(StoreOpenError::damaged(&path, &reason));
-        }
+    let rows = if format > 1 { RowTotals::of(&log, &journal).map_err(failed)? } else { RowTotals::default() };
+    if let Some(reason) = rows.fault(commit) {
+        return Err(StoreOpenError::damaged(&path, &reason));
     }
     let size = rewrite::size(&path).map_err(failed)?;
-    Ok(DatabaseState { commit, live, blocks: sizes, log_bytes: log.live_bytes(), size })
+    Ok(DatabaseState { commit, live: rows.live, blocks: rows.blocks, log_bytes: log.live_bytes(), size })
 }
 
-/// The end of sled's log in a database of this format. Format 1 synced each group before the next, and has no digest of the rows
-/// that would tell of a loss.
+/// Facts about all rows of a database that is not open.
+#[derive(Default)]
+pub struct RowTotals {
+    digest: Digest,
+    live: LiveBytes,
+    blocks: BlockSizes,
+    /// The first block that cannot be read.
+    broken: Option<StoreError>,
+}
+
+impl RowTotals {
+    pub fn of(log: &LogFile, journal: &JournalEnd) -> io::Result<Self> {
+        let (changes, mut totals, mut blocks) = (journal.changes(), Self::default(), BlockReader::new()?);
+        log.rows(|start, raw| match blocks.open(start, &raw.into()) {
+            Ok(block) => {
+                if row_block::is_in_blocks(start) {
+                    totals.blocks.sealed += (start.len() + raw.len()) as u64;
+                    totals.blocks.content += block.iter().map(|(key, raw)| (key.len() + raw.len()) as u64).sum::<u64>();
+                }
+                let unchanged = block.iter().filter(|(key, _)| !changes.contains_key(key));
+                unchanged.for_each(|(key, raw)| totals.add(key, raw));
+            }
+            Err(error) => totals.broken = totals.broken.take().or(Some(error)),
+        })?;
+        let changed = changes.iter().filter_map(|(key, raw)| Some((key, (*raw)?)));
+        changed.for_each(|(key, raw)| totals.add(key, raw));
+        Ok(totals)
+    }
+
+    fn add(&mut self, key: &[u8], raw: &[u8]) {
+        self.digest.add(key, raw);
+        self.live.add(key, raw);
+    }
+
+    /// The reason for which these are not the rows after the last group, if they are not.
+    pub fn fault(&self, last: Commit) -> Option<String> {
+        self.broken.as_ref().map(ToString::to_string).or_else(|| missing_rows(last, self.digest))
+    }
+}
+
+/// The end of sled's log in a database of this format. Formats 1 and 2 put each group on disk as one batch before the
+/// next. A loss of the last ones shows nowhere else if the number beside the database is old.
 pub const fn log_end(format: u32) -> LogEnd {
-    if format == 1 { LogEnd::FirstUnreadableOfBatches } else { LogEnd::FirstUnreadable }
+    if format < format::THIRD { LogEnd::FirstUnreadableUnlessBatchesFollow } else { LogEnd::FirstUnreadable }
 }
 
 /// Groups that a database lacks.

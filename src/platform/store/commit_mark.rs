@@ -52,6 +52,11 @@ impl CommitMark {
     pub fn note(&self) -> io::Result<()> {
         self.file.write_all_at(&text(self.last.number), 0)
     }
+
+    /// Puts the number that was noted last on disk.
+    pub fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
 }
 
 impl Commit {

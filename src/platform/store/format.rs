@@ -21,6 +21,9 @@ pub const CURRENT: u32 = 5;
 /// The oldest format that becomes the current one by its number alone.
 pub const SECOND: u32 = 2;
 
+/// The oldest format with a journal.
+pub const THIRD: u32 = 3;
+
 /// The oldest format, which had no file.
 const FIRST: u32 = 1;
 

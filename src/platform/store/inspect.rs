@@ -2,7 +2,8 @@
 //! what is left of it.
 
 use super::{
-    StoreError, StoreOpenError, check,
+    StoreError, StoreOpenError,
+    check::{self, RowTotals},
     chunked::{self, Framed, Value},
     commit_mark::Commit,
     digest::Digest,
@@ -242,19 +243,26 @@ pub fn inspect(
     Ok(inspection)
 }
 
-/// Reads the files of a database of this format. If they lack the write with the number that was noted, the log was on disk beyond the end
-/// that sled finds, and everything that can be read behind it counts too.
+/// Reads the files of a database of this format. If they lack something that had been written, the log was on disk
+/// beyond the end that sled finds, and everything that can be read behind it counts too.
 fn read_files(path: &Path, format: u32, noted: Option<u64>) -> io::Result<(LogFile, JournalEnd)> {
-    let with_journal = |log: LogFile| -> io::Result<_> {
+    let with_journal = |log_end: LogEnd| -> io::Result<_> {
+        let log = LogFile::read(path, log_end)?;
         let commit = commit_of(&log, format)?;
         let journal = JournalEnd::read(path)?.unless_older_than(commit);
-        let is_last = noted.is_some_and(|noted| check::missing_groups(commit, &journal, noted).is_none());
-        Ok((is_last, (log, journal)))
+        Ok((log, journal, commit))
     };
-    match with_journal(LogFile::read(path, check::log_end(format))?)? {
-        (true, files) => Ok(files),
-        (false, _) => Ok(with_journal(LogFile::read(path, LogEnd::LastReadable)?)?.1),
+    let (log, journal, commit) = with_journal(check::log_end(format))?;
+    let has_groups = noted.is_some_and(|noted| check::missing_groups(commit, &journal, noted).is_none());
+    let last = journal.last().unwrap_or(commit);
+    let is_whole = has_groups
+        && log.damages().is_empty()
+        && (format == 1 || !log.ends_early() || RowTotals::of(&log, &journal)?.fault(last).is_none());
+    if is_whole {
+        return Ok((log, journal));
     }
+    let (log, journal, _) = with_journal(LogEnd::LastReadable)?;
+    Ok((log, journal))
 }
 
 /// The last group in sled's file, or the one before the first if its record cannot be read.

@@ -154,8 +154,9 @@ fn write(state: &StoreState, groups: &mut GroupLog, batch: Batch<'_>) -> io::Res
 
 /// Puts everything into sled's file. The journal is kept if that fails, and the next start reads it.
 fn end(state: &StoreState, groups: GroupLog) {
-    // sled panics on some damage that it meets.
-    match catch_unwind(AssertUnwindSafe(|| groups.journal.end())) {
+    let GroupLog { mark, journal } = groups;
+    // Without a journal nothing else tells of a loss at the end of sled's file. sled panics on some damage that it meets.
+    match catch_unwind(AssertUnwindSafe(|| mark.sync().and_then(|()| journal.end()))) {
         Ok(Ok(())) => {}
         Ok(Err(error)) => log::warn!("the journal in {} is kept: {error}", state.directory.display()),
         Err(_) => log::warn!("the journal in {} is kept: the database engine failed", state.directory.display()),

@@ -4,7 +4,7 @@ use super::{
     damage::{Damage, Damages, LOG},
     page_table::PageTable,
     pages::Pages,
-    recovery::{self, LogEnd},
+    recovery::{self, LogEnd, Recovered},
     rows::{self, RowsRead},
     salvage::Salvage,
     segments::Slots,
@@ -20,6 +20,7 @@ pub struct LogFile {
     /// The leaves in the order of their keys, if the tree is whole.
     leaves: Option<Vec<u64>>,
     damages: Damages,
+    ends_early: bool,
     /// The readable leaves of a broken tree, once they are needed.
     salvage: OnceLock<Salvage>,
 }
@@ -46,6 +47,7 @@ impl LogFile {
                     pages: Pages::default(),
                     leaves: Some(Vec::new()),
                     damages,
+                    ends_early: false,
                     salvage: OnceLock::new(),
                 });
             }
@@ -53,10 +55,10 @@ impl LogFile {
         };
         let slots = Slots::new(file)?;
         let snapshot = snapshot::read(directory, &mut damages)?;
-        let table = recovery::recover(&slots, snapshot, log_end, &mut damages)?;
+        let Recovered { table, ends_early } = recovery::recover(&slots, snapshot, log_end, &mut damages)?;
         let pages = Pages::read(&slots, &table, &mut damages)?;
         let leaves = tree::leaves(&pages, &table, &mut damages);
-        Ok(Self { slots: Some(slots), table, pages, leaves, damages, salvage: OnceLock::new() })
+        Ok(Self { slots: Some(slots), table, pages, leaves, damages, ends_early, salvage: OnceLock::new() })
     }
 
     /// The damaged places, the first of them if there are very many. Empty means that sled may open the database.
@@ -67,6 +69,11 @@ impl LogFile {
     /// The number of all damaged places that were found.
     pub fn damage_count(&self) -> u64 {
         self.damages.count
+    }
+
+    /// True if changes can be read behind the end of the log, which do not count.
+    pub const fn ends_early(&self) -> bool {
+        self.ends_early
     }
 
     /// The length of the log.

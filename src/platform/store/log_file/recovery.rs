@@ -32,8 +32,9 @@ const NEW_PAGES: u64 = 4096;
 pub enum LogEnd {
     /// The first place that cannot be read, as for sled.
     FirstUnreadable,
-    /// The same, unless two batches begin behind it. The caller knows that each batch was on disk before the next began.
-    FirstUnreadableOfBatches,
+    /// The same, unless two batches begin behind it. The caller knows that each batch was on disk before the next one
+    /// began.
+    FirstUnreadableUnlessBatchesFollow,
     /// The last message that can be read. The caller knows that the log was on disk beyond the first unreadable place.
     LastReadable,
 }
@@ -71,13 +72,20 @@ struct Recovery<'a> {
     gaps: Vec<(u64, bool)>,
 }
 
+/// The result of a replay.
+pub(super) struct Recovered {
+    pub table: PageTable,
+    /// True if whole messages are behind the end of the log, and do not count.
+    pub ends_early: bool,
+}
+
 /// Returns the page table that the log gives. If sled would come to another one, `damages` says so.
 pub(super) fn recover(
     slots: &Slots,
     snapshot: Option<PageSnapshot>,
     log_end: LogEnd,
     damages: &mut Damages,
-) -> io::Result<PageTable> {
+) -> io::Result<Recovered> {
     let snapshot = snapshot.unwrap_or_default();
     let mut recovery = Recovery {
         slots,
@@ -105,7 +113,7 @@ pub(super) fn recover(
     recovery.judge_end();
     recovery.judge_length()?;
     recovery.judge_table();
-    Ok(recovery.table)
+    Ok(Recovered { table: recovery.table, ends_early: !recovery.late.is_empty() })
 }
 
 impl Recovery<'_> {
@@ -299,7 +307,7 @@ impl Recovery<'_> {
     fn judge_end(&mut self) {
         let was_on_disk = match self.log_end {
             LogEnd::FirstUnreadable => false,
-            LogEnd::FirstUnreadableOfBatches => {
+            LogEnd::FirstUnreadableUnlessBatchesFollow => {
                 let batches = self.late.iter().filter(|stray| stray.kind == MessageKind::Batch);
                 batches.map(|stray| stray.lsn).collect::<BTreeSet<u64>>().len() >= 2
             }
