@@ -7,7 +7,7 @@
 //!   provider; [`value_reader`]: secrets from files and variables
 //! - [`egress`]: outgoing HTTP under the egress policy
 //! - [`accept`], [`outbox`], [`lines`], [`percent`], [`process_group`]: connections, paths and child processes
-//! - [`one_line`], [`spelling`]: text that people wrote
+//! - [`one_line`], [`spelling`]: text for people
 //! - [`memory`]: the allocator, and how memory goes back to the system
 //! - [`backoff`], [`keyed_budget`], [`keyed_limit`], [`keyed_mutex`], [`keyed_semaphore`], [`owner_pool`],
 //!   [`run_to_completion`], [`runtime_load`], [`token_bucket`]: waiting, rates and concurrency

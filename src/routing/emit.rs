@@ -96,7 +96,7 @@ pub enum EmitRetry {
     WhenReadable,
     /// After the next start: the store takes no more writes.
     AfterRestart,
-    /// Never: the event breaks a rule, or one of its id is stored already and damaged.
+    /// Never: the event breaks a rule, or one of its id is stored already: that of another sender, or one that is damaged.
     Never,
 }
 
