@@ -17,6 +17,7 @@ use crate::{
         kv::Kv,
         one_line::one_line,
         process_group::describe_exit,
+        task,
     },
     scripting::lua::{CheckVerdict, CheckedSpace, HostServices, MethodCaller, NoModules, Program, Runtime},
 };
@@ -135,7 +136,7 @@ impl HealthChecker {
         let command = ChildCommand { command, args, directory: &self.directory, environment: &environment };
         // A timeout drops the process, which kills its group.
         let (mut process, stderr) = command.spawn_with_stderr().await.map_err(|error| error.to_string())?;
-        let stderr = AbortOnDropHandle::new(tokio::spawn(beginning_of(stderr)));
+        let stderr = AbortOnDropHandle::new(task::spawn(beginning_of(stderr)));
         let status = process.exited().await;
         process.sweep().await;
         if status.as_ref().is_ok_and(|status| status.success()) {

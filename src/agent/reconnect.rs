@@ -16,7 +16,10 @@ use super::{
 };
 use crate::{
     model::agent_protocol::{Goodbye, Welcome},
-    platform::backoff::{Backoff, random_between},
+    platform::{
+        backoff::{Backoff, random_between},
+        task,
+    },
 };
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -127,7 +130,7 @@ async fn run_connection(
     slot.connected(link.clone());
     // A task of its own: it waits for other changes, and for answers that the connection reads.
     let (starting, publishing, script) = (agent.clone(), link.clone(), welcome.startup_script.clone());
-    tokio::spawn(async move {
+    task::spawn(async move {
         startup::start_up(&starting, script).await;
         let publish = starting.registrar.publish_on_new_link(&publishing);
         tokio::join!(publish, startup::retry_pending(&starting, &publishing));

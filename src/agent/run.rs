@@ -23,6 +23,7 @@ use crate::platform::{
     kv::Kv,
     metrics::Metrics,
     store::{Store, StoreError, StoreOpenError},
+    task,
 };
 use std::{
     io::{self, Write as _},
@@ -149,10 +150,10 @@ async fn serve(
 ) -> Result<(), AgentError> {
     log::info!("serving the space on http://{address}, data in {}", agent.settings.data.display());
     writeln!(io::stdout(), "listening on http://{address}")?;
-    let _packages = AbortOnDropHandle::new(tokio::spawn(agent.packages.clone().follow()));
-    let _purge = AbortOnDropHandle::new(tokio::spawn(purge(agent.kv.clone())));
+    let _packages = AbortOnDropHandle::new(task::spawn(agent.packages.clone().follow()));
+    let _purge = AbortOnDropHandle::new(task::spawn(purge(agent.kv.clone())));
     let (link_tasks, close_api) = (TaskTracker::new(), CancellationToken::new());
-    let api = tokio::spawn(api::serve(listener, agent.clone(), close_api.clone()));
+    let api = task::spawn(api::serve(listener, agent.clone(), close_api.clone()));
     for slot in 0..agent.links.slots().len() {
         link_tasks.spawn(reconnect::stay_connected(agent.clone(), slot));
     }

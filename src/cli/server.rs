@@ -9,7 +9,7 @@ use crate::{
     agent::ServerUrl,
     platform::{
         config::{Config, DEFAULT_TOML, LogConfig, LogFormat, LogLevel},
-        logging, process_group,
+        logging, process_group, task,
     },
     server::daemon,
 };
@@ -185,7 +185,7 @@ fn serve(config: Config) -> Result<(), StartupError> {
 pub(super) fn cancel_on_signal(shutdown: CancellationToken) -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::spawn(async move {
+    task::spawn(async move {
         for _ in 0..2 {
             tokio::select! {
                 _ = terminate.recv() => {}

@@ -38,7 +38,6 @@ pub mod pattern;
 pub mod permission;
 pub mod permissions;
 pub mod replay;
-pub mod schema;
 pub mod script_spec;
 pub mod sequence;
 pub mod sink_spec;
@@ -53,3 +52,6 @@ pub mod toml_input;
 pub mod units;
 pub mod verifier;
 pub mod webhook_secret;
+
+// The folder `schema`: a crate of its own, which is optimised for size.
+pub use svc_schema as schema;

@@ -10,7 +10,7 @@
 //! - [`one_line`], [`spelling`]: text for people
 //! - [`memory`]: the allocator, and how memory goes back to the system
 //! - [`backoff`], [`keyed_budget`], [`keyed_limit`], [`keyed_mutex`], [`keyed_semaphore`], [`owner_pool`],
-//!   [`run_to_completion`], [`runtime_load`], [`token_bucket`]: waiting, rates and concurrency
+//!   [`run_to_completion`], [`runtime_load`], [`task`], [`token_bucket`]: waiting, rates and concurrency
 
 pub mod accept;
 pub mod archive;
@@ -39,6 +39,7 @@ pub mod runtime_load;
 pub mod secret_keys;
 pub mod spelling;
 pub mod store;
+pub mod task;
 pub mod tls;
 pub mod token_bucket;
 pub mod value_reader;

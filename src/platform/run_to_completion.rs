@@ -1,6 +1,6 @@
 //! Changes that outlive their caller.
 
-use super::store::StoreError;
+use super::{store::StoreError, task};
 
 /// Runs a change to its end on a task of its own, even if the caller is dropped: a client that hangs up must not leave
 /// the disk ahead of memory.
@@ -13,7 +13,7 @@ where
     T: Send + 'static,
     E: From<StoreError> + Send + 'static,
 {
-    match tokio::spawn(change).await {
+    match task::run(change).await {
         Ok(result) => result,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),

@@ -6,6 +6,7 @@ use crate::{
         config::{Config, MetricsAccess},
         metrics::Metrics,
         store::{Store, StoreError, StoreOpenError},
+        task,
     },
     routing::queue::BurstEnd,
     server::{
@@ -75,8 +76,7 @@ pub async fn run(config: Config, listener: TcpListener, shutdown: CancellationTo
     let metrics_listener = listen_for_metrics(config.http.metrics).await?;
     let metrics = Arc::<Metrics>::default();
     let store = Store::open_with(&config.data, &config.store_options(), metrics.clone())?;
-    let stop_with_store =
-        AbortOnDropHandle::new(tokio::spawn(shut_down_after_failure(store.clone(), shutdown.clone())));
+    let stop_with_store = AbortOnDropHandle::new(task::spawn(shut_down_after_failure(store.clone(), shutdown.clone())));
     let served = serve(config, listener, metrics_listener, shutdown, store.clone(), metrics, address).await;
     drop(stop_with_store);
     store.close().await;

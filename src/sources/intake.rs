@@ -22,7 +22,7 @@ use crate::{
         timestamp::Timestamp,
         verifier::check_secret,
     },
-    platform::{metrics::Metrics, secret_keys::UnsealError, store::StoreError, value_reader::read_value},
+    platform::{metrics::Metrics, secret_keys::UnsealError, store::StoreError, task, value_reader::read_value},
     routing::{
         emit::{EmitError, Emitter, NewEvent},
         queue::{AcceptError, OrderedEmits},
@@ -362,7 +362,7 @@ fn report_refusal(emitter: &Arc<Emitter>, source: &Source, running: &Arc<Running
     };
     let (emitter, running, slug) = (emitter.clone(), running.clone(), source.slug.clone());
     let kind = error.kind();
-    tokio::spawn(async move {
+    task::spawn(async move {
         if let Err(error) = emitter.emit(event).await {
             log::warn!("source.refusing of source `{slug}` is not emitted: {error}");
             running.activity.report_failed(kind);

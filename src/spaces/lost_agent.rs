@@ -9,7 +9,10 @@ use super::{
     system_events::PendingEvent,
     transition::{CheckReporter, SpaceTransition},
 };
-use crate::model::{health_check::CheckResult, id::SpaceId, space_state::SpaceState, timestamp::Timestamp};
+use crate::{
+    model::{health_check::CheckResult, id::SpaceId, space_state::SpaceState, timestamp::Timestamp},
+    platform::task,
+};
 use std::{
     sync::{Arc, Weak},
     time::Duration,
@@ -33,7 +36,7 @@ impl SpacesState {
             Some(after) if agent.loss.is_none() => {
                 let after = if agent.was_linked { after } else { after.max(RETURN_TIME) };
                 let reporting = report_loss(Arc::downgrade(self), id, after);
-                agent.loss = Some(AbortOnDropHandle::new(tokio::spawn(reporting)));
+                agent.loss = Some(AbortOnDropHandle::new(task::spawn(reporting)));
             }
             Some(_) => {}
             None => agent.loss = None,
@@ -41,7 +44,7 @@ impl SpacesState {
         match row.space.settings.health_check.as_ref().filter(|_| lost) {
             Some(check) if agent.silence.is_none() => {
                 let counting = count_silence(Arc::downgrade(self), id, check.interval);
-                agent.silence = Some(AbortOnDropHandle::new(tokio::spawn(counting)));
+                agent.silence = Some(AbortOnDropHandle::new(task::spawn(counting)));
             }
             Some(_) => {}
             None => agent.silence = None,
@@ -55,7 +58,7 @@ async fn report_loss(state: Weak<SpacesState>, id: SpaceId, after: Duration) {
     tokio::time::sleep(after).await;
     let Some(state) = state.upgrade() else { return };
     // Another task: the change drops the handle of this one.
-    tokio::spawn(async move {
+    task::spawn(async move {
         let spaces = Spaces(state);
         let reported = spaces.change(id, move |present| {
             let before = present.space.clone();

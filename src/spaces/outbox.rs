@@ -7,7 +7,10 @@
 use super::{records::SpacesState, row::SpaceRow, system_events::PendingEvent};
 use crate::{
     model::id::SpaceId,
-    platform::collection::{Changes, Precondition},
+    platform::{
+        collection::{Changes, Precondition},
+        task,
+    },
     routing::emit::EmitRetry,
 };
 use std::{sync::Arc, time::Duration};
@@ -76,7 +79,7 @@ impl SpacesState {
             return;
         }
         let weak = Arc::downgrade(self);
-        tokio::spawn(async move {
+        task::spawn(async move {
             tokio::time::sleep(EMIT_AGAIN).await;
             let Some(state) = weak.upgrade() else { return };
             let _changing = state.changing.lock(&id).await;

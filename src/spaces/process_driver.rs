@@ -12,6 +12,7 @@ use crate::{
     platform::{
         backoff::Backoff,
         process_group::{GroupEnd, OnParentDeath, ProcessGroup},
+        task,
     },
 };
 use parking_lot::{Mutex, MutexGuard};
@@ -212,7 +213,7 @@ impl DriverShared {
                 let previous = children.by_space.remove(&id);
                 let (shared, stop) = (self.clone(), CancellationToken::new());
                 let stopped = stop.clone();
-                let task = tokio::spawn(async move {
+                let task = task::spawn(async move {
                     ended(previous).await;
                     shared.supervise(id, &stopped).await;
                 });
@@ -231,7 +232,7 @@ impl DriverShared {
             agent.stop.cancel();
         }
         let (home, data) = (self.launch.space_directory(id), self.launch.agent_data(id));
-        let task = tokio::spawn(async move {
+        let task = task::spawn(async move {
             ended(previous).await;
             let removed = tokio::fs::remove_dir_all(&data).await;
             if let Err(error) = removed
@@ -316,7 +317,7 @@ async fn end(space: &Space, process: ProcessGroup, grace: Duration) {
 fn relay(space: &Space, source: Option<impl AsyncRead + Send + Unpin + 'static>) {
     let Some(source) = source else { return };
     let name = space.name.clone();
-    tokio::spawn(async move {
+    task::spawn(async move {
         let (mut source, mut line) = (BufReader::new(source), Vec::new());
         loop {
             line.clear();

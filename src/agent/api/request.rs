@@ -1,7 +1,10 @@
 //! Reading a request: its user, its body, and a change that outlives its connection.
 
 use super::{error::ApiRefusal, guard, peer::SocketPair};
-use crate::model::json_input::{self, InvalidJson};
+use crate::{
+    model::json_input::{self, InvalidJson},
+    platform::task,
+};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
@@ -29,7 +32,7 @@ pub async fn check_user(sockets: SocketPair) -> Result<(), ApiRefusal> {
 pub async fn run_detached<T: Send + 'static, E: Into<ApiRefusal> + Send + 'static>(
     change: impl Future<Output = Result<T, E>> + Send + 'static,
 ) -> Result<T, ApiRefusal> {
-    match tokio::spawn(change).await {
+    match task::run(change).await {
         Ok(changed) => changed.map_err(E::into),
         Err(error) => Err(panicked(&error)),
     }

@@ -11,6 +11,7 @@ use crate::{
         jsonrpc::RpcResponse,
         method::{MethodServerHealth, ServerDefinition},
     },
+    platform::task,
 };
 use serde_json::value::RawValue;
 use std::{path::PathBuf, sync::Arc, time::Duration};
@@ -63,7 +64,7 @@ impl MethodServer {
         let supervisor =
             ServerSupervisor { policy, definition, directory, child_env, space, queue: queue.clone(), health };
         let process = supervisor.launch().await?;
-        tokio::spawn(supervisor.run(process, desires));
+        task::spawn(supervisor.run(process, desires));
         Ok(Self(Arc::new(ServerControl { queue, timeout, health: followed, desired })))
     }
 

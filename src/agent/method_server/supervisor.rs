@@ -14,6 +14,7 @@ use crate::{
         backoff::Backoff,
         config::Span,
         process_group::{ProcessGroup, describe_exit},
+        task,
     },
 };
 use std::{path::PathBuf, sync::Arc, time::Duration};
@@ -253,7 +254,7 @@ async fn next_desired(desires: &mut watch::Receiver<DesiredState>, current: Desi
 }
 
 fn abort_on_drop<T: Send + 'static>(task: impl Future<Output = T> + Send + 'static) -> AbortOnDropHandle<T> {
-    AbortOnDropHandle::new(tokio::spawn(task))
+    AbortOnDropHandle::new(task::spawn(task))
 }
 
 /// Waits for a task, unless its end was observed already.

@@ -15,6 +15,7 @@ use crate::{
         config::{self, Size, Span},
         egress::Egress,
         kv::Kv,
+        task,
     },
     scripting::{
         lua::{
@@ -110,7 +111,7 @@ impl InProcessAgent {
         &self,
         request: impl FnOnce(Arc<AgentState>) -> F,
     ) -> AgentReply<T> {
-        let running = self.agent.upgrade().map(|agent| tokio::spawn(request(agent)));
+        let running = self.agent.upgrade().map(|agent| task::spawn(request(agent)));
         Box::pin(async move {
             let running = running.ok_or_else(|| "the agent ends".to_owned())?;
             running.await.unwrap_or_else(|error| Err(format!("something went wrong in the agent: {error}")))

@@ -7,7 +7,7 @@ use crate::{
         child_process::{ChildCommand, ChildSpawnError},
         setup_changes::{self, SetupChanges},
     },
-    platform::process_group::describe_exit,
+    platform::{process_group::describe_exit, task},
 };
 use parking_lot::Mutex;
 use std::{io, path::Path, sync::Arc, time::Duration};
@@ -60,8 +60,8 @@ pub async fn run(
     })?;
     drop(pipes.stdin);
     let (output, stdout, stderr) = (OutputTail::default(), OutputTail::default(), OutputTail::default());
-    let reading_stdout = AbortOnDropHandle::new(tokio::spawn(collect(pipes.stdout, [output.clone(), stdout.clone()])));
-    let reading_stderr = AbortOnDropHandle::new(tokio::spawn(collect(pipes.stderr, [output.clone(), stderr.clone()])));
+    let reading_stdout = AbortOnDropHandle::new(task::spawn(collect(pipes.stdout, [output.clone(), stdout.clone()])));
+    let reading_stderr = AbortOnDropHandle::new(task::spawn(collect(pipes.stderr, [output.clone(), stderr.clone()])));
     // Dropping the process kills its group.
     let Ok(status) = timeout(limit, process.exited()).await else {
         return Err(SetupError::Timeout { path: path.to_owned(), limit });

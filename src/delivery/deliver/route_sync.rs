@@ -9,7 +9,7 @@ use crate::{
         owner::Owner,
         pattern::Patterns,
     },
-    platform::collection::Change,
+    platform::{collection::Change, task},
     routing::{
         matcher::{RouteEntry, Routes},
         queue::{Engine, RouteTarget},
@@ -152,7 +152,7 @@ fn subscription_route(subscription: &Subscription) -> RecipientRoute<'_> {
 
 fn discard_queue(engine: &Arc<dyn Engine>, sink: SinkId) {
     let engine = engine.clone();
-    tokio::spawn(async move {
+    task::spawn(async move {
         match engine.discard_queue(sink).await {
             Ok(0) => {}
             Ok(queued) => log::info!("sink {sink} was deleted, and {queued} undelivered events with it"),

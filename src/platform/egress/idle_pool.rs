@@ -2,6 +2,7 @@
 //! for longer than [`IDLE_FOR`].
 
 use super::{exchange::Tls, hyper_connection::HttpConnection};
+use crate::platform::task;
 use parking_lot::Mutex;
 use std::{
     collections::{BTreeMap, HashMap},
@@ -70,7 +71,7 @@ impl IdlePool {
             (closed, !std::mem::replace(&mut idle.sweeping, true))
         };
         if sweep {
-            tokio::spawn(sweep_until_empty(Arc::downgrade(&self.0)));
+            task::spawn(sweep_until_empty(Arc::downgrade(&self.0)));
         }
     }
 }

@@ -12,7 +12,10 @@ use super::{
 };
 use crate::{
     model::jsonrpc::{ErrorObject, MAX_BATCH, Request, RpcBody, RpcResponse, code},
-    platform::lines::{Line, LineSplitter},
+    platform::{
+        lines::{Line, LineSplitter},
+        task,
+    },
     scripting::lua::{MethodHandler, ScriptError},
 };
 use futures_util::future::join_all;
@@ -109,7 +112,7 @@ pub async fn serve(
         let count = u32::try_from(count).expect("a batch is bounded");
         let _permits = permits.clone().acquire_many_owned(count).await.expect("the semaphore is never closed");
         let (server, responses) = (server.clone(), responses.clone());
-        tokio::spawn(async move {
+        task::spawn(async move {
             if let Some(line) = server.answer(message).await {
                 let _ = responses.send(ResponseLine { line, _permits });
             }

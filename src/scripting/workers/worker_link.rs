@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     model::id_map::IdMap,
+    platform::task,
     scripting::lua::{LimitExceeded, RunLimits, ScriptError},
 };
 use parking_lot::Mutex;
@@ -207,7 +208,7 @@ impl WorkerLink {
         });
         link.flush();
         let served = link.clone();
-        tokio::spawn(async move {
+        task::spawn(async move {
             let cause = tokio::select! {
                 cause = served.read() => cause,
                 never = served.write() => match never {},

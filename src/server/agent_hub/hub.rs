@@ -19,6 +19,7 @@ use crate::{
         keyed_mutex::KeyedMutex,
         keyed_semaphore::KeyedSemaphore,
         store::StoreError,
+        task,
     },
     routing::emit::Emitter,
     scripting::{
@@ -146,7 +147,7 @@ impl AgentHub {
     pub(super) fn withdraw(&self, space: SpaceId) {
         self.0.deps.registry.unregister(space);
         let (hub, deployed) = (self.clone(), self.clone());
-        tokio::spawn(async move {
+        task::spawn(async move {
             let removed = hub.0.deps.subscriptions.remove_unless(space, move || deployed.0.is_deployed(space));
             if let Err(error) = removed.await {
                 // The next start removes them.

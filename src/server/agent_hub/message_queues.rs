@@ -16,6 +16,7 @@ use crate::{
         health_check::CheckResult,
         method::{GroupIds, MethodServerHealth},
     },
+    platform::task,
 };
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -112,7 +113,7 @@ impl AgentHub {
             // A registration may take long, and the messages behind it must not stop the reader meanwhile.
             drop(memory);
             let (hub, link) = (self.clone(), link.clone());
-            if tokio::spawn(async move { hub.handle_notice(&link, message).await }).await.is_err() {
+            if task::spawn(async move { hub.handle_notice(&link, message).await }).await.is_err() {
                 return Some(Goodbye::Unavailable);
             }
         }

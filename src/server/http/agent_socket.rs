@@ -11,6 +11,7 @@ use super::{
 use crate::{
     identity::Credential,
     model::{agent_protocol, id::SpaceId},
+    platform::task,
     server::agent_hub::{AgentHub, MAX_SOCKETS, SocketFrame},
 };
 use futures_util::{Sink, SinkExt, Stream, StreamExt, future};
@@ -62,7 +63,7 @@ fn accept_agent(agents: &AgentHub, head: &RequestHead, key: &str, upgrade: OnUpg
         wait: RETRY_AFTER,
     })?;
     let agents = agents.clone();
-    tokio::spawn(async move {
+    task::spawn(async move {
         if let Ok(upgraded) = upgrade.await {
             let limit = HelloLimit::new();
             let stream = limit.applied_to(TokioIo::new(upgraded));

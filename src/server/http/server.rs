@@ -18,6 +18,7 @@ use crate::{
     platform::{
         accept::{AcceptLimits, accept_until},
         keyed_limit::KeyedLimit,
+        task,
     },
     server::stop_phases::StopPhases,
 };
@@ -68,7 +69,7 @@ const HTTP2_PING: Duration = Duration::from_secs(20);
 /// Serves until the server is closing, then finishes the requests in flight, and cuts off those that take longer than `drain`.
 pub async fn serve(listener: TcpListener, services: Arc<HttpServices>, phases: StopPhases, drain: Duration) {
     let timeouts = ConnectionTimeouts { head: HEAD, idle: IDLE, drain };
-    tokio::spawn(console::preload());
+    task::spawn(console::preload());
     serve_with_timeouts(listener, services, phases, timeouts).await;
 }
 
