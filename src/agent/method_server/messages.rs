@@ -120,11 +120,12 @@ fn unreadable(line: &[u8], kind: &str, fault: &str) -> ServerLine {
     ServerLine::Unexpected(UnexpectedLine { what: format!("{kind}: {}", quoted(line)), answer })
 }
 
-/// The id in a line that is no valid JSON, such as a result with `NaN`: the member `id` of the object that the line begins
-/// with. `None` for a request, for an id that may be cut off, and for several: one of them may come from a text of a caller.
+/// The id in a line that is no valid JSON, such as a result with `NaN`: the one member `id` of the object that the line
+/// begins with. `None` for a request, and for an id that may be cut off or come from a text of a caller: it has to be the
+/// first member, but for `jsonrpc`, or the object has to end with the line.
 fn id_in_unreadable(line: &[u8]) -> Option<u64> {
     let mut rest = line.trim_ascii_start().strip_prefix(b"{")?;
-    let (mut depth, mut id) = (1_usize, None);
+    let (mut depth, mut ids, mut is_first, mut others) = (1_usize, Vec::new(), false, false);
     while let Some((first, after)) = rest.split_first() {
         rest = after;
         match first {
@@ -136,9 +137,13 @@ fn id_in_unreadable(line: &[u8]) -> Option<u64> {
                 let value = after.trim_ascii_start().strip_prefix(b":").filter(|_| depth == 1);
                 match (text, value) {
                     (b"method", Some(_)) => return None,
-                    (b"id", Some(_)) if id.is_some() => return None,
-                    (b"id", Some(value)) => id = leading_id(value),
-                    _ => {}
+                    (b"id", Some(value)) => {
+                        is_first = !others;
+                        others = true;
+                        ids.push(leading_id(value));
+                    }
+                    (b"jsonrpc", Some(_)) | (_, None) => {}
+                    (_, Some(_)) => others = true,
                 }
             }
             _ => {}
@@ -147,7 +152,11 @@ fn id_in_unreadable(line: &[u8]) -> Option<u64> {
             break;
         }
     }
-    id
+    let is_whole = depth == 0 && rest.trim_ascii().is_empty();
+    match ids[..] {
+        [id] if is_first || is_whole => id,
+        _ => None,
+    }
 }
 
 /// Splits a string, whose opening quote was read, from the bytes after it.
@@ -266,6 +275,11 @@ mod tests {
             &b"{\"id\":7"[..],
             b"{\"id\":7,\"result\":-Infinity,\"id\":8}",
             b"{\"result\":\"\",\"id\":8,\"y\":\"\",\"id\":7}",
+            b"{\"result\":\"\",\"id\":8,\"x\":\",\"id\":7}",
+            b"{\"result\":\"\",\"id\":8}\",\"id\":7}",
+            b"{\"result\":\"\",\"id\":8,\"x\":{\"y\":\"\",\"id\":7}",
+            b"{\"result\":\"\",\"id\":8.5,\"y\":\"\",\"id\":8}",
+            b"{\"id\":7,\"result\":\"\",\"id\":8",
             b"{\"id\":7.5,\"result\":NaN}",
             b"{\"id\":\"7\",\"result\":NaN}",
             b"{\"id\":-7,\"result\":NaN}",
