@@ -2,7 +2,8 @@
 //! younger one.
 //!
 //! Every group carries a number, and a digest of all rows. Once the group is on disk, its number is put into a file of its own, which is
-//! therefore never ahead of a sound database, whatever kills the process. After a power cut the file may be behind.
+//! therefore never ahead of a sound database, whatever kills the process. After a power cut the file may be behind, unless the
+//! database was closed: the number is synced then, before the journal is deleted.
 
 use super::{
     chunked::{self, Framed, Value},

@@ -243,8 +243,8 @@ pub fn inspect(
     Ok(inspection)
 }
 
-/// Reads the files of a database of this format. If they lack something that had been written, the log was on disk
-/// beyond the end that sled finds, and everything that can be read behind it counts too.
+/// Reads the files of a database of this format. What can be read behind the end that sled finds counts too if the rows
+/// before it, with the journal, are not those of the last group: the log was on disk beyond its end, or is damaged.
 fn read_files(path: &Path, format: u32, noted: Option<u64>) -> io::Result<(LogFile, JournalEnd)> {
     let with_journal = |log_end: LogEnd| -> io::Result<_> {
         let log = LogFile::read(path, log_end)?;
@@ -255,10 +255,13 @@ fn read_files(path: &Path, format: u32, noted: Option<u64>) -> io::Result<(LogFi
     let (log, journal, commit) = with_journal(check::log_end(format))?;
     let has_groups = noted.is_some_and(|noted| check::missing_groups(commit, &journal, noted).is_none());
     let last = journal.last().unwrap_or(commit);
-    let is_whole = has_groups
-        && log.damages().is_empty()
-        && (format == 1 || !log.ends_early() || RowTotals::of(&log, &journal)?.fault(last).is_none());
-    if is_whole {
+    let has_rows = |log: &LogFile| -> io::Result<bool> {
+        match format {
+            1 => Ok(log.damages().is_empty()),
+            _ => Ok(RowTotals::of(log, &journal)?.fault(last).is_none()),
+        }
+    };
+    if !log.ends_early() || has_groups && has_rows(&log)? {
         return Ok((log, journal));
     }
     let (log, journal, _) = with_journal(LogEnd::LastReadable)?;

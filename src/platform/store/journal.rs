@@ -78,11 +78,13 @@ impl Journal {
         Ok(())
     }
 
-    /// Ends the journal of a database that is about to be closed: all groups are in sled's file then.
-    pub fn end(mut self) -> io::Result<()> {
+    /// Ends the journal of a database that is about to be closed: all groups are in sled's file then. The journal is
+    /// deleted after `note_end`, and kept if that fails.
+    pub fn end(mut self, note_end: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         self.wait_for_checkpoint()?;
         self.tree.change_buffers();
         self.tree.checkpoint()?;
+        note_end()?;
         self.files.iter().try_for_each(|file| std::fs::remove_file(file.path()))
     }
 

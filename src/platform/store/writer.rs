@@ -156,7 +156,7 @@ fn write(state: &StoreState, groups: &mut GroupLog, batch: Batch<'_>) -> io::Res
 fn end(state: &StoreState, groups: GroupLog) {
     let GroupLog { mark, journal } = groups;
     // Without a journal nothing else tells of a loss at the end of sled's file. sled panics on some damage that it meets.
-    match catch_unwind(AssertUnwindSafe(|| mark.sync().and_then(|()| journal.end()))) {
+    match catch_unwind(AssertUnwindSafe(|| journal.end(|| mark.note().and_then(|()| mark.sync())))) {
         Ok(Ok(())) => {}
         Ok(Err(error)) => log::warn!("the journal in {} is kept: {error}", state.directory.display()),
         Err(_) => log::warn!("the journal in {} is kept: the database engine failed", state.directory.display()),
