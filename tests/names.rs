@@ -1,4 +1,4 @@
-//! One name, one meaning: the name of a struct, enum, trait or type alias is defined once in the whole crate, test code
+//! One name, one meaning: the name of a struct, enum, trait or type alias is defined once in `src`, test code
 //! included. Associated types do not count: their trait names them.
 
 mod source;

@@ -7,6 +7,7 @@ use tokio::{
 };
 
 /// Does the same as [`tokio::spawn`].
+#[track_caller]
 pub fn spawn<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
     tokio::spawn(future.boxed())
 }
@@ -29,11 +30,21 @@ pub async fn run<T: Send + 'static>(future: impl Future<Output = T> + Send + 'st
 #[cfg(test)]
 mod tests {
     use super::run;
+    use futures_util::FutureExt;
+    use tokio::sync::oneshot;
 
     #[tokio::test]
     async fn a_run_returns_the_result_or_the_panic_of_its_future() {
         assert_eq!(run(async { 7 }).await.unwrap(), 7);
         let error = run(async { panic!("no such luck") }).await.map(|(): ()| ()).unwrap_err();
         assert_eq!(error.into_panic().downcast_ref(), Some(&"no such luck"));
+    }
+
+    #[tokio::test]
+    async fn a_run_ends_although_its_caller_is_dropped() {
+        let ((begin, begun), (end, ended)) = (oneshot::channel::<()>(), oneshot::channel());
+        assert!(run(async { end.send(begun.await) }).now_or_never().is_none());
+        begin.send(()).unwrap();
+        assert_eq!(ended.await, Ok(Ok(())));
     }
 }

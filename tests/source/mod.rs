@@ -1,4 +1,4 @@
-//! The crate's source files as text, for the tests of its structure (`tests/layering.rs`, `tests/names.rs`).
+//! The source files as text, for the tests of its structure (`tests/layering.rs`, `tests/names.rs`).
 //!
 //! [`text`] removes comments, strings and test code, [`uses`] finds out which file uses which, [`circles`] finds the
 //! circles among them. All of it works on text: the tests need no compiler internals, and the code that they read is
@@ -44,7 +44,7 @@ impl SourceFile {
     }
 }
 
-/// All files of the library; `src/main.rs` is a crate of its own.
+/// All files of `src` but `main.rs`. Those of `model/schema` are a crate of their own, which is judged as a folder.
 pub fn library_files() -> Vec<SourceFile> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut paths = Vec::new();

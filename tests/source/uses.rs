@@ -8,6 +8,9 @@ use std::{
     sync::LazyLock,
 };
 
+/// The folder that is a crate of its own.
+const SCHEMA_CRATE: [&str; 2] = ["model", "schema"];
+
 /// The treatment of code behind `#[cfg(test)]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TestCode {
@@ -123,7 +126,10 @@ impl Modules {
     /// A path from the crate's root; none if it leads to another crate or begins with an imported name.
     fn absolute(&self, from: &ModulePath, path: &[String]) -> Option<Vec<String>> {
         match path.first()?.as_str() {
-            "crate" => Some(path[1..].to_vec()),
+            "crate" => {
+                let root = if from.starts_with(&SCHEMA_CRATE.map(str::to_owned)) { &SCHEMA_CRATE[..] } else { &[] };
+                Some(root.iter().map(|name| (*name).to_owned()).chain(path[1..].iter().cloned()).collect())
+            }
             "self" | "super" => {
                 let relative = path.iter().take_while(|name| ["self", "super"].contains(&name.as_str()));
                 let (leading, up) =
