@@ -236,8 +236,16 @@ fn a_backup_that_is_killed_or_broken_off_leaves_nothing_under_its_name() {
         }
     }
     assert!(broken_off > 3, "{broken_off}");
+    // The server refuses the next backup until it notices that a reader has gone away.
+    let none_is_read = || {
+        eventually("the backup of the killed reader to end", || {
+            daemon.svc(&["backup", &file, "--force"]).status.success().then_some(())
+        });
+        std::fs::remove_file(&path).unwrap();
+        let _ = std::fs::remove_file(&partial);
+    };
     // A signal lets it clean up.
-    let _ = std::fs::remove_file(&partial);
+    none_is_read();
     let mut child = start();
     // A fast one may be over before its bytes are seen.
     let begun = |child: &mut Child| {
@@ -252,8 +260,9 @@ fn a_backup_that_is_killed_or_broken_off_leaves_nothing_under_its_name() {
     }
     let ended = child.wait().unwrap();
     assert!(ended.success() == path.exists() && !partial.exists(), "{ended:?}");
-    let _ = std::fs::remove_file(&path);
     // The server goes away.
+    let _ = std::fs::remove_file(&path);
+    none_is_read();
     let mut child = daemon.command(&["backup", &file]).stderr(Stdio::piped()).spawn().unwrap();
     begun(&mut child);
     daemon.kill();
