@@ -125,7 +125,7 @@ fn unreadable(line: &[u8], kind: &str, fault: &str) -> ServerLine {
 /// first member, but for `jsonrpc`, or the object has to end with the line.
 fn id_in_unreadable(line: &[u8]) -> Option<u64> {
     let mut rest = line.trim_ascii_start().strip_prefix(b"{")?;
-    let (mut depth, mut ids, mut is_first, mut others) = (1_usize, Vec::new(), false, false);
+    let (mut depth, mut id, mut is_first, mut others) = (1_usize, None, false, false);
     while let Some((first, after)) = rest.split_first() {
         rest = after;
         match first {
@@ -137,10 +137,10 @@ fn id_in_unreadable(line: &[u8]) -> Option<u64> {
                 let value = after.trim_ascii_start().strip_prefix(b":").filter(|_| depth == 1);
                 match (text, value) {
                     (b"method", Some(_)) => return None,
+                    (b"id", Some(_)) if id.is_some() => return None,
                     (b"id", Some(value)) => {
                         is_first = !others;
-                        others = true;
-                        ids.push(leading_id(value));
+                        id = Some(leading_id(value));
                     }
                     (b"jsonrpc", Some(_)) | (_, None) => {}
                     (_, Some(_)) => others = true,
@@ -153,10 +153,7 @@ fn id_in_unreadable(line: &[u8]) -> Option<u64> {
         }
     }
     let is_whole = depth == 0 && rest.trim_ascii().is_empty();
-    match ids[..] {
-        [id] if is_first || is_whole => id,
-        _ => None,
-    }
+    id.flatten().filter(|_| is_first || is_whole)
 }
 
 /// Splits a string, whose opening quote was read, from the bytes after it.
